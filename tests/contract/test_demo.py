@@ -19,7 +19,7 @@ def test_the_demo_runs_through_and_leaves_nothing() -> None:
         "30 pods run",
         "db-0 on node-",
         "Insufficient nvidia.com/gpu",
-        "evicted from node-",
+        "pods evicted from node-",
         "all 144 run",
         "0 moved",
         "12 of 12 completions",

@@ -36,11 +36,11 @@ def test_on_a_cluster_it_says_what_is_served_and_what_may_be_done(tmp_path: Path
     with in_thread(Options(tmp_path / "state", memory=True, by_roles=True)) as (_, client):
         code, found = findings("--kubeconfig", str(client.kubeconfig))
         assert 0 == code
-        assert ("note", "there are none") == found["nodes"]
+        assert ("note", "the cluster has no nodes") == found["nodes"]
         assert "1.36" in found["cluster"][1]
         assert "ok" == found["devices (ResourceClaims)"][0]
         assert "note" == found["composite groups"][0], "1.36 has none"
-        assert ("ok", "given") == found["right to create pods/binding"]
+        assert ("ok", "granted") == found["right to create pods/binding"]
         add_nodes(client, 2)
         rules = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}]
         path = as_account(client, account(client, "reader", rules), tmp_path)

@@ -1,5 +1,6 @@
-"""A scheduler as its dashboard's stream tells of it, for a terminal: what is known, and how it is
-drawn. Must not know where it comes from."""
+"""Draws the state of a scheduler on a terminal, from the messages of its dashboard's stream: nodes,
+queue, rates and last decisions. Must not know where the messages come from.
+"""
 
 import threading
 from collections import deque
@@ -112,7 +113,7 @@ def _nodes(known: Known, most: int, sort: str) -> RenderableType:
     title = f"Nodes, by {sort} ({len(ordered):,})"
     shown = _cut(table(title, "node", "zone", "cpu", "memory", "pods", right=("pods",)))
     for node in ordered[:most]:
-        zone = node["zone"] + (" (off)" if node["off"] else "")
+        zone = node["zone"] + (" (unschedulable)" if node["off"] else "")
         shown.add_row(
             node["name"], zone, _bar(_share(node, "cpu")), _bar(_share(node, "memory")),
             f"{len(node['pods']):,}",
@@ -121,8 +122,8 @@ def _nodes(known: Known, most: int, sort: str) -> RenderableType:
 
 
 def _queue(waiting: list[Object], count: int) -> RenderableType:
-    shown = _cut(table(f"Waiting ({count:,})", "pod", "where", "tries", "waits", "refused by",
-                       right=("tries", "waits")))  # fmt: skip
+    shown = _cut(table(f"Waiting ({count:,})", "pod", "where", "attempts", "waits", "rejected by",
+                       right=("attempts", "waits")))  # fmt: skip
     for one in waiting:
         shown.add_row(
             one["pod"], one["place"], f"{one['attempts']}", f"{one['seconds']:,.0f}s",
@@ -132,7 +133,7 @@ def _queue(waiting: list[Object], count: int) -> RenderableType:
 
 
 def _decisions(decisions: list[Object]) -> RenderableType:
-    shown = _cut(table("Last decisions", "at", "pod", "outcome", "where or why"))
+    shown = _cut(table("Last decisions", "at", "pod", "outcome", "node or reason"))
     for one in decisions:
         at = datetime.fromtimestamp(one["atNs"] / 1e9).strftime("%H:%M:%S")
         shown.add_row(at, one["pod"], one["outcome"], one["node"] or one["message"])

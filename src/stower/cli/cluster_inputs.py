@@ -1,4 +1,5 @@
-"""The input of verbs that look at a cluster: a server, files, dumps, recordings or traces.
+"""Loads the cluster that a verb looks at: from an API server, or from INPUT (files, dumps,
+recordings, traces). Ends the program with an error if the cluster cannot be read.
 
 Builds no engine: engine_inputs.py does, for verbs that need one.
 """
@@ -26,8 +27,8 @@ Inputs = Annotated[
     typer.Argument(
         metavar="[INPUT]",
         help="The cluster: a kubeconfig, manifests or `kubectl get -o json` dumps, folders of "
-        "them, - for stdin, a recording, a trace. Default: the cluster that kubectl would ask, or "
-        "that of `stower up`.",
+        "them, - for stdin, a recording, a trace. Default: kubectl's cluster, or that of "
+        "`stower up`.",
     ),
 ]
 
@@ -39,7 +40,7 @@ def name_asked(which: str, inputs: list[str] | None, verb: str) -> str:
     """The name that is asked for, "" for all. Ends the program where it is rather an input."""
     if inputs is None and (which == "-" or os.path.exists(which)):
         what = "stdin" if which == "-" else "a file or folder"
-        raise bad_input(f"{which} is {what}: want stower {verb} {ALL} {which}")
+        raise bad_input(f"{which} is {what}, not a name: want stower {verb} {ALL} {which}")
     return "" if which == ALL else which
 
 
@@ -54,7 +55,7 @@ def cluster_of(
     """The cluster that is asked about; `nodeless`: a part of one will do. Ends the program where
     there is none."""
     if inputs and (kubeconfig is not None or context or state != STATE):
-        raise bad_input("--kubeconfig, --context and --state: want no INPUT beside them")
+        raise bad_input("--kubeconfig, --context and --state cannot be combined with INPUT")
     try:
         with progress("reading"):
             if inputs:

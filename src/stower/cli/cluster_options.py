@@ -1,4 +1,4 @@
-"""The options that say which cluster is asked."""
+"""Defines the options that select the cluster, or the running scheduler, that a verb reads."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -9,22 +9,22 @@ from stower.cli.supervisor import STATE
 
 __all__ = ["STATE", "Context", "Kubeconfig", "SchedulerPort", "SchedulerToken", "State"]
 
-ORDER: Final = "default: of --state, of KUBECONFIG, of .stower here, ~/.kube/config"
+ORDER: Final = "default: of --state, KUBECONFIG, ./.stower, ~/.kube/config"
 
 State = Annotated[
-    Path, typer.Option(metavar="FOLDER", help="The folder of a cluster of `stower up`.")
+    Path, typer.Option(metavar="FOLDER", help="State folder of a `stower up` cluster.")
 ]
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help=f"The kubeconfig of the cluster to ask; {ORDER}."),
+    typer.Option(metavar="FILE", help=f"Kubeconfig of the cluster; {ORDER}."),
 ]
-Context = Annotated[str, typer.Option(metavar="NAME", help="A context of the kubeconfig.")]
-# A scheduler that runs, and tells of itself.
+Context = Annotated[str, typer.Option(metavar="NAME", help="Context of the kubeconfig.")]
+# A running scheduler that serves its own endpoints.
 SchedulerPort = Annotated[
     int | None,
-    typer.Option("--port", min=1, max=65535, help="Of a running scheduler, on loopback."),
+    typer.Option("--port", min=1, max=65535, help="Port of a running scheduler, on loopback."),
 ]
 SchedulerToken = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="With --port: its bearer token."),
+    typer.Option("--token-file", metavar="FILE", help="With --port: file of its bearer token."),
 ]

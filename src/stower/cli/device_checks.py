@@ -1,7 +1,7 @@
-"""Objects of resource.k8s.io and stower.dev that come from files, checked as an API server would.
+"""Validates objects of resource.k8s.io and stower.dev from files with the rules of an API server.
 
-What an API server holds has passed these rules; of a file nobody knows, and a selector or a
-quantity that cannot be read would be found out in the middle of a run.
+Objects of an API server have passed these rules, objects of a file have not: without this check, an
+invalid selector or quantity would end a run in its middle.
 """
 
 from collections.abc import Callable

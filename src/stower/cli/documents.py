@@ -1,17 +1,17 @@
-"""Manifests read into raw documents: one per API object, as JSON text.
+"""Reads manifests into raw documents: one per API object, as JSON text.
 
-An input is a file, a folder or `-`; YAML, JSON, several documents in one file, lists and
-compression are dealt with here, so that everything after this sees one object at a time. JSON is
-never written anew: an object from a JSON file keeps its bytes, unknown fields, order and all. Where
-a JSON object has one key twice both are kept, and the last wins in whatever decodes it, as in most
-parsers; YAML refuses that.
+An input is a file, a folder or `-` (stdin). This module handles YAML, JSON, several documents in
+one file, lists and compression, so that its callers receive one object at a time. JSON is never
+encoded again: an object from a JSON file keeps its bytes, with unknown fields and the order of
+keys. If a JSON object has a key twice, both are kept, and decoders use the last, as most parsers
+do; YAML with a key twice is rejected.
 
-Everything is lazy and bounded by `Limits`: a stream is read in pieces, and what cannot be read
-within the limits is refused before it is held. Syntax is checked here, values of fields are not.
+Reading is lazy and bounded by `Limits`: a stream is read in pieces, and input beyond the limits is
+rejected before it is held in memory. Syntax is checked here, values of fields are not.
 
 Source: apimachinery pkg/util/yaml/decoder.go and cli-runtime pkg/resource for what kubectl accepts.
 
-Must not know any kind: only apiVersion, kind and items are looked at.
+Must not know any kind: reads only apiVersion, kind and items.
 """
 
 import errno
@@ -53,7 +53,7 @@ STDIN_SOURCE: Final = "stdin"
 # Names that a folder is searched for, and what is in them.
 _FORMATS: Final = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".ndjson": "json"}
 _PACKED: Final = {".gz": "gz", ".zst": "zst"}
-_WANTED: Final = "a name that ends in .yaml, .yml, .json or .ndjson, and perhaps .gz or .zst"
+_WANTED: Final = "a name that ends in .yaml, .yml, .json or .ndjson, optionally with .gz or .zst"
 
 # Lists within lists: the outer one and one more, for the output of several commands in one List.
 _LIST_DEPTH_MAX: Final = 2
@@ -195,10 +195,10 @@ def _open(path: str, bytes_max: int) -> BinaryIO:
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
-            message = "is no regular file; of streams only standard input can be read, as '-'"
+            message = "is not a regular file; a stream can be read only from standard input, as '-'"
             raise DocumentError(path, None, None, message)
         if _format(path)[0] is None:
-            raise DocumentError(path, None, None, f"cannot tell its format, want {_WANTED}")
+            raise DocumentError(path, None, None, f"unknown format, want {_WANTED}")
         if status.st_size > bytes_max:
             raise DocumentError(path, None, None, too_large(bytes_max))
         return open(path, "rb", buffering=0)
@@ -403,7 +403,7 @@ def _expanded(
         return
     path = f"{path}.items".removeprefix(".")
     if depth >= _LIST_DEPTH_MAX:
-        raise TextError("lists nested in lists of lists are not read", field=path)
+        raise TextError("lists nested in lists of lists are not supported", field=path)
     if items[:1] != b"[" and items != b"null":
         raise TextError(f"got {_shown_json(items)}, want an array", field=path)
     for_items = {} if kind == "List" else {**values, "kind": kind.removesuffix("List")}

@@ -1,5 +1,5 @@
-"""The options of leader election, as kube-scheduler has them: they come before what the
-configuration says.
+"""Defines kube-scheduler's options of leader election, and merges them with leaderElection of the
+configuration: an option overrides its field.
 """
 
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ LeaderElect = Annotated[
     bool | None,
     typer.Option(
         "--leader-elect/--no-leader-elect",
-        help="Schedule only while holding the Lease; default: as the configuration says, on.",
+        help="Schedule only while holding the Lease; default: as in the configuration, or on.",
     ),
 ]
 
@@ -21,17 +21,17 @@ def _option(name: str, text: str, metavar: str) -> Any:
     return typer.Option(f"--leader-elect-{name}", help=text, metavar=metavar)
 
 
-LeaseDuration = Annotated[str, _option("lease-duration", "How long a Lease lasts (15s).", "TIME")]
+LeaseDuration = Annotated[str, _option("lease-duration", "Duration of the Lease (15s).", "TIME")]
 RenewDeadline = Annotated[
     str,
-    _option("renew-deadline", "Lead no more when not renewed for so long (10s).", "TIME"),
+    _option("renew-deadline", "Stop leading after so long without a renewal (10s).", "TIME"),
 ]
-RetryPeriod = Annotated[str, _option("retry-period", "Between two tries to renew it (2s).", "TIME")]
+RetryPeriod = Annotated[str, _option("retry-period", "Time between renewals (2s).", "TIME")]
 ResourceName = Annotated[
     str, _option("resource-name", "Name of the Lease (kube-scheduler).", "NAME")
 ]
 ResourceNamespace = Annotated[
-    str, _option("resource-namespace", "Its namespace (kube-system).", "NAME")
+    str, _option("resource-namespace", "Namespace of the Lease (kube-system).", "NAME")
 ]
 
 

@@ -1,5 +1,6 @@
-"""The engine of verbs that ask what a scheduler would do: under a configuration file, or as it was
-built for a recording."""
+"""Builds the engine of verbs that predict a scheduler's decisions: from a configuration file, from
+a recording, or with kube-scheduler's defaults.
+"""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,8 +27,8 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A KubeSchedulerConfiguration to ask under; default: that of the recording, or "
-        "kube-scheduler's.",
+        help="KubeSchedulerConfiguration to use; default: that of the recording, or "
+        "kube-scheduler's defaults.",
     ),
 ]
 

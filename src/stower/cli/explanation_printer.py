@@ -29,7 +29,7 @@ def print_explanation(found: Explanation, negotiation: Negotiation | None) -> No
     if found.waits_for:
         _say("")
         flush = "" if found.gates else "; or after five minutes"
-        _say(f"It is tried again on: {', '.join(found.waits_for)}{flush}.")
+        _say(f"The scheduler retries the pod on: {', '.join(found.waits_for)}{flush}.")
     if found.scores:
         _print_scores(found.scores, found.node)
 
@@ -44,25 +44,28 @@ def _verdict(found: Explanation) -> str:
     match found.verdict:
         case "placed":
             return (
-                f"{found.pod} is on {found.node}. If it came now, {found.feasible:,} of "
-                f"{found.nodes:,} nodes would do."
+                f"{found.pod} is on {found.node}. As a new pod it would fit on "
+                f"{found.feasible:,} of {found.nodes:,} nodes."
             )
         case "fits":
-            return f"Nothing keeps {found.pod}: it would go to {found.node}."
+            return f"{found.pod} can be scheduled: it would be placed on {found.node}."
         case "grouped":
             return (
-                f"{found.pod} would fit on {found.node} alone, and waits for its group: "
+                f"{found.pod} alone would fit on {found.node}; it waits for its group: "
                 f"{found.message}."
             )
         case "settling":
-            rest = f"{found.feasible:,} of {found.nodes:,} nodes would do for the rest"
-            return f"{found.pod} is not placed yet: {found.message}. As far as is known, {rest}."
+            rest = f"{found.feasible:,} of {found.nodes:,} nodes meet its other requirements"
+            return f"{found.pod} is not placed yet: {found.message}. {rest}."
         case "gated" if found.node and found.message:
-            return f"{found.pod} is not tried.{gates} Nor would it be placed then: {found.message}."
+            return (
+                f"{found.pod} is gated.{gates} Without them it would not be placed yet: "
+                f"{found.message}."
+            )
         case "gated" if found.node:
-            return f"{found.pod} is not tried.{gates} Without them it would go to {found.node}."
+            return f"{found.pod} is gated.{gates} Without them it would be placed on {found.node}."
         case "gated":
-            return f"{found.pod} is not tried.{gates} It would not fit either: {found.message}"
+            return f"{found.pod} is gated.{gates} Without them it would not fit: {found.message}"
         case "leaving":
             return f"{found.pod} is being deleted."
         case "unknown":
@@ -76,8 +79,8 @@ def _print_changes(found: Explanation) -> None:
     if found.changes:
         _say("")
         some = f" (of {found.tried:,} nodes tried)" if found.tried < found.nodes else ""
-        run = "go on" if found.changes[0].waits else "run"
-        _say(f"The smallest change that would let it {run}{some}:")
+        run = "its negotiation continue" if found.changes[0].waits else "it run"
+        _say(f"The smallest change that would let {run}{some}:")
         _print_change(found.changes[0])
         for change in found.changes[1 : 1 + OTHERS]:
             _say("or:")
@@ -99,7 +102,7 @@ def _print_change(change: Change) -> None:
 
 def _print_refusals(found: Explanation) -> None:
     """Prints how many nodes each plugin refuses, then the details that a plugin gives."""
-    shown = table("Who refuses it", "nodes", "plugin", "reason", "for example", right=("nodes",))
+    shown = table("Rejections", "nodes", "plugin", "reason", "for example", right=("nodes",))
     for refusal in found.refused:
         shown.add_row(
             f"{refusal.nodes:,}", refusal.plugin or "PreFilter", ", ".join(refusal.reasons),
@@ -132,6 +135,6 @@ def _print_scores(scores: tuple[Score, ...], node: str) -> None:
         return
     apart = {p: first.parts.get(p, 0) - second.parts.get(p, 0) for p in plugins}
     said = ", ".join(f"{p} {n:+}" for p, n in sorted(apart.items(), key=lambda i: -abs(i[1])) if n)
-    what = said or "nothing: the tie is broken by a hash of pod and node"
-    text = f"What sets {first.node} apart from {second.node}: {what}."
+    what = said or "none: the tie is broken by a hash of pod and node"
+    text = f"Score differences between {first.node} and {second.node}: {what}."
     out.print(printable(text), soft_wrap=True)

@@ -1,4 +1,6 @@
-"""Runs with faults, many seeds at once, and what is said of them."""
+"""Runs simulations with injected faults (`stower simulate --faults`) for many seeds in parallel,
+prints each broken law, and shrinks and saves a failing run as a script and a recording.
+"""
 
 import multiprocessing
 import os
@@ -82,13 +84,13 @@ def read_order(
     if bool(size[0]) != bool(size[1]):
         raise bad_input("--nodes and --pods: want both or none")
     if size[0] and negotiates:
-        raise bad_input("--negotiate: does not go with --nodes")
+        raise bad_input("--negotiate: cannot be combined with --nodes")
     if size[0] and groups:
-        raise bad_input("--groups: does not go with --nodes")
+        raise bad_input("--groups: cannot be combined with --nodes")
     if size[0] and vms:
-        raise bad_input("--vms: does not go with --nodes")
+        raise bad_input("--vms: cannot be combined with --nodes")
     if warm and (size[0] or vms):
-        raise bad_input(f"--warm: does not go with {'--nodes' if size[0] else '--vms'}")
+        raise bad_input(f"--warm: cannot be combined with {'--nodes' if size[0] else '--vms'}")
     jobs = jobs or os.cpu_count() or 1
     large = Size(*size) if size[0] else None
     return Order(
@@ -162,13 +164,14 @@ def _make_smaller(finding: Finding, order: Order, folder: Path) -> None:
         ruled = configuration_for(script, order.configuration)
         recorder = Recorder(recording, Built(ruled, script.seed, CYCLES, Features()))
     except OSError as error:
-        note(f"  what happened could not be kept: {error.strerror or error}")
+        note(f"  the failing run cannot be saved: {error.strerror or error}")
         return
     Trial(script, order.configuration, recording=recorder).run()
     recorder.close()
     faults = f"{len(script.faults)} faults and " if script.faults else ""
-    note(f"  {faults}{len(script.happenings)} happenings do it: stower simulate --script {path}")
-    note(f"  what the engines were told and wrote: {recording}")
+    count = f"{faults}{len(script.happenings)} happenings"
+    note(f"  {count} reproduce the failure: stower simulate --script {path}")
+    note(f"  recording of the engines' events and writes: {recording}")
 
 
 def _write(script: Script, path: Path) -> None:
@@ -199,8 +202,8 @@ def _script(seed: int, order: Order) -> Script:
 
 
 def _tell(finding: Finding) -> None:
-    note(f"seed {finding.seed}: the law of {finding.law} is broken {finding.what}")
-    note(f"  with {', '.join(finding.faults) or 'no faults'}; the last steps:")
+    note(f"seed {finding.seed}: the law of {finding.law} is broken: {finding.what}")
+    note(f"  faults: {', '.join(finding.faults) or 'none'}; the last steps:")
     for line in finding.last_steps:
         note(f"  {line}")
 

@@ -1,4 +1,4 @@
-"""The option --feature-gates, as kube-scheduler has it."""
+"""Defines and parses kube-scheduler's option --feature-gates."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ FeatureGates = Annotated[
     str,
     typer.Option(
         metavar="NAME=true,...",
-        help=f"As kube-scheduler's: {', '.join(GATES)}; others have no effect.",
+        help=f"Feature gates of kube-scheduler: {', '.join(GATES)}; others have no effect.",
     ),
 ]
 
@@ -24,5 +24,5 @@ def features_of(text: str, beside: Features | None = None) -> Features:
     except ValueError as error:
         raise bad_input(f"--feature-gates: {error}") from None
     for name in others:
-        note(f"--feature-gates: {name} has no effect here")
+        note(f"--feature-gates: {name} has no effect in Stower")
     return features

@@ -1,4 +1,6 @@
-"""Days of a hub under several policies, many seeds at once, and what is said of them."""
+"""Runs the scenario `hub` of `stower simulate`: days of a JupyterHub under several placement
+policies and seeds, in parallel. Prints waits, node hours, cost and evictions of each policy.
+"""
 
 import gzip
 import multiprocessing
@@ -92,7 +94,7 @@ def read_groups(path: Path | None) -> tuple[NodeGroup, ...]:
             for resource, quantity in parse_list(group.allocatable, field).items():
                 if quantity.sign < 0:
                     at = f"{field}.{resource}"
-                    raise InvalidObject(at, group.allocatable[resource], "no negative amount")
+                    raise InvalidObject(at, group.allocatable[resource], "a quantity of at least 0")
             if group.min > group.max:
                 raise InvalidObject(f"nodeGroups[{i}].min", group.min, f"at most max: {group.max}")
         if not found:
@@ -261,7 +263,7 @@ def _print(rows: list[dict[str, Any]], order: Order) -> None:
         "of z2jh", "cost", "evicted+moved+lowered/h",
     )  # fmt: skip
     plural = "s" if order.seeds > 1 else ""
-    title = f"Days of a hub, {order.slots} slots a node, {order.seeds} seed{plural}"
+    title = f"Days of a hub, {order.slots} slots per node, {order.seeds} seed{plural}"
     out = table(title, "case", "policy", *columns, right=columns)
     last = ""
     for row in rows:
@@ -286,4 +288,4 @@ def _print(rows: list[dict[str, Any]], order: Order) -> None:
     console().print(out)
     failed_orders = sum(row["ordersFailed"] for row in rows)
     if failed_orders:
-        console().print(f"{failed_orders:,} nodes were ordered that the provider did not have.")
+        console().print(f"{failed_orders:,} node orders failed: the provider was out of nodes.")

@@ -1,7 +1,7 @@
-"""From files to a checked workload: what a simulation starts from.
+"""Reads and checks manifests, traces, recordings and clusters, and returns the workload of a run.
 
-Everything is read and checked before anything runs. Errors name the file, the document, the
-field, the value and what is wanted.
+All input is read and checked before the run starts. Errors state the file, the document, the field,
+the value and what is wanted.
 """
 
 import csv
@@ -266,7 +266,7 @@ def load(
     recordings = [name for name in inputs if _is_recording(name)]
     if recordings:
         if len(inputs) > 1:
-            raise InputError(f"{recordings[0]}: a recording goes with no other input")
+            raise InputError(f"{recordings[0]}: a recording cannot be combined with other inputs")
         try:
             told = recorded(Path(recordings[0]))
         except InvalidObject as error:
@@ -277,7 +277,7 @@ def load(
         reader.take(found.where, found.data, found.created_s, found.deleted_s)
     is_anything = (beside is not None or nodeless) and (reader.related or reader.classes)
     if not reader.nodes and not reader.pods and not is_anything:
-        what = f" ({_listed(reader.skipped)} left out)" if reader.skipped else ""
+        what = f" ({_listed(reader.skipped)} ignored)" if reader.skipped else ""
         raise InputError(f"{', '.join(inputs)}: no nodes and no pods{what}")
     return reader.loaded()
 
@@ -510,7 +510,7 @@ def left_out(skipped: dict[str, int]) -> list[str]:
         if wanted is None:
             other[name] = count
         else:
-            found.append(f"left out, want {wanted}: {count} {name}")
+            found.append(f"ignored, want {wanted}: {count} {name}")
     if other:
-        found.append(f"left out, as no decision depends on them yet: {_listed(other)}")
+        found.append(f"ignored, as no decision depends on them: {_listed(other)}")
     return found

@@ -1,4 +1,6 @@
-"""A few requests to an API server, for verbs that look at a cluster."""
+"""Reads objects from an API server for the verbs, and finds the kubeconfig. All failures are
+KubeError, with a text of one line.
+"""
 
 import asyncio
 import contextlib
@@ -100,7 +102,7 @@ class Kube:
         if state is None or not (state / CLUSTER).exists() or is_held(state):
             return ""
         where = "" if state.name == STATE.name else f" --state {state}"
-        return f" (the cluster of {state} does not run: `stower up{where}` starts it)"
+        return f" (the cluster of {state} does not run; start it with `stower up{where}`)"
 
     async def get(self, path: str) -> Any:
         """What is there, decoded. Raises KubeError."""
@@ -111,7 +113,9 @@ class Kube:
             return msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             head = " ".join(answer.body[:60].decode("utf-8", "replace").split())
-            raise KubeError(f"{self.server}{path}: this is no API server: {head}") from None
+            raise KubeError(
+                f"{self.server}{path}: want the response of an API server: {head}"
+            ) from None
 
     async def items(self, path: str) -> list[Any]:
         """All objects of a collection."""

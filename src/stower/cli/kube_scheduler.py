@@ -1,9 +1,9 @@
-"""kube-scheduler's own command line, for what starts that program by name: a static pod, or the
-user-scheduler of zero-to-jupyterhub, whose image is replaced.
+"""Runs `stower run` with kube-scheduler's command line, for deployments that start kube-scheduler
+by name and replace only its image: a static pod, or the user-scheduler of zero-to-jupyterhub.
 
-Options that both programs have go to `stower run`. Those that only say how kube-scheduler asks who
-may see its metrics, or how it profiles itself, are taken and make no difference: here the API
-server is asked in any case.
+Options of both programs go to `stower run`. Options that only configure how kube-scheduler
+authorizes requests for its metrics, or how kube-scheduler profiles itself, are accepted without
+effect: Stower always authorizes such requests through the API server.
 """
 
 import sys
@@ -46,7 +46,7 @@ def arguments(given: list[str]) -> list[str]:
         if name in SWITCHES or name in WITHOUT_EFFECT:
             if name in WITHOUT_EFFECT and not equals and rest:
                 rest.pop(0)
-            sys.stderr.write(f"stower: {name} has no effect here\n")
+            sys.stderr.write(f"stower: {name} has no effect in Stower\n")
             continue
         kept.append(one)
     said = {one.partition("=")[0] for one in kept}

@@ -1,8 +1,9 @@
-"""How servers log: how much (--v, as Kubernetes' programs have it), and as text or JSON.
+"""Configures the log of servers: how much is logged (--v, as in Kubernetes' programs), and in which
+format (text or JSON).
 
-0 warnings and errors; 1 what happens to the program; 2 a line for each decision; 4 a line for each
-write too; 6 everything. Lines go to standard error; what a line is about stands in fields behind
-it. Source: component-base logs, klog's JSON format.
+0: warnings and errors; 1: events of the program; 2: also a line for each decision; 4: also a line
+for each write; 6: everything. Lines go to standard error; the objects of a line stand in fields
+behind the message. Source: component-base logs, klog's JSON format.
 """
 
 import logging
@@ -29,11 +30,11 @@ Verbosity = Annotated[
     int,
     typer.Option(
         "--v", "-v", min=0, max=V_MAX, metavar="N",
-        help="How much to log: 0 what goes wrong, 1 what happens, 2 each decision, 4 each write.",
+        help="Log level: 0 warnings, 1 program events, 2 each decision, 4 each write, 6 all.",
     ),
 ]  # fmt: skip
-LoggingFormat = Annotated[Format, typer.Option(help="Lines for people, or JSON for programs.")]
-# From which verbosity on the logger tells what is no fault.
+LoggingFormat = Annotated[Format, typer.Option(help="Format of log lines.")]
+# The verbosity from which on a logger logs more than warnings and errors.
 LEVELS: Final = {"stower.decisions": 2, "stower.writes": 4}
 
 

@@ -1,7 +1,7 @@
-"""The stower command: verbs, one file each in verbs/, listed in VERBS.
+"""The entry point of `stower`: runs the verbs, one file each in verbs/, listed in VERBS.
 
-A verb is imported when it is run or its own help is shown. The help and completion of the command
-itself import no verb: most of a second of each start would go into them.
+The module of a verb is imported when the verb runs or its own help is shown. The help and the
+completion of `stower` itself import no verb: the imports would take most of a second.
 """
 
 import importlib
@@ -18,13 +18,13 @@ from stower.model.errors import printable
 # lists of verbs import none of them. tests/unit/cli/test_main.py compares the texts.
 VERBS: Final = {
     "up": "Start a cluster: API server, simulated nodes, controllers, scheduler.",
-    "down": "Stop a cluster; its state stays for the next `up`.",
+    "down": "Stop a cluster; keep its state for the next `stower up`.",
     "status": "Show cluster processes, ready nodes and pod phases.",
     "top": "Show nodes, queue, rates and decisions of a running scheduler, live.",
-    "doctor": "Look at this machine and at a cluster, and say what is missing.",
+    "doctor": "Check whether this machine and a cluster have what a scheduler needs.",
     "load": "Create objects from files at a fixed rate.",
-    "get": "Show which pods have no node, and what each waits for.",
-    "devices": "Show devices, the claims that hold them, and what is left of each.",
+    "get": "Show pending pods and why they have no node.",
+    "devices": "Show devices, the claims that hold them, and the remaining capacity.",
     "negotiations": "Show pods whose devices are negotiated with drivers, and what each side waits "
     "for.",
     "groups": "Show pod groups as trees, with their placement and what they wait for.",
@@ -33,17 +33,17 @@ VERBS: Final = {
     "warm": "Show warm pools: users, placeholders and free slots by node, and what is planned.",
     "simulate": "Schedule pods of manifests or of a trace in process, and report the placement.",
     "sweep": "Simulate workloads under configurations with many seeds, and compare the results.",
-    "fit": "Tell how many copies of a pod fit, and what runs out first.",
-    "drain-check": "Tell where the pods of a node would go, and which have nowhere to go.",
-    "explain": "Tell why a pod is where it is, or nowhere, and the smallest change that would let "
+    "fit": "Show how many copies of a pod fit, and what runs out first.",
+    "drain-check": "Show where the pods of a node would go after a drain, and which fit nowhere.",
+    "explain": "Show why a pod has its node, or has none, and the smallest change that would let "
     "it run.",
     "replay": "Replay a recording and compare the writes, or show it in the dashboard (--port).",
     "what-if": "Show what would change with other nodes, objects or another configuration.",
-    "demo": "Start a cluster, run everything on it, break it, and clean up.",
+    "demo": "Run workloads, a drain and a scheduler crash on a simulated cluster, and delete it.",
     "generate": "Write nodes and pods as JSON lines: four node pools in three zones, six kinds "
     "of app.",
     "config": "Check, complete and convert kube-scheduler's configuration files.",
-    "bench": "Run benchmarks and print the best of their runs.",
+    "bench": "Run benchmarks and print the best run of each.",
     "run": "Schedule the pods of a cluster until stopped.",
     "apiserver": "Serve the Kubernetes API from a directory, for one machine.",
     "actors": "Simulate kubelets and controllers until stopped.",

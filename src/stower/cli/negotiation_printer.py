@@ -1,4 +1,4 @@
-"""Prints negotiations: how far pods and drivers have come, and what may help."""
+"""Prints negotiations of devices: the progress of pods and drivers, and what may help."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -29,7 +29,7 @@ def print_hints(one: Negotiation) -> None:
     out = console()
     if one.hints:
         out.print("")
-        out.print("What may help, though nobody can try it beforehand:")
+        out.print("What may help (not verified, as the answers of drivers are not predicted):")
         for hint in one.hints:
             out.print(printable(f"  {hint}"), soft_wrap=True)
 
@@ -66,7 +66,7 @@ def states(claim: ClaimState) -> list[str]:
         names = ", ".join(claim.nodes[:NODES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
         found.append(f"allocated on {names}")
     elif claim.allocated:
-        found.append("allocated on no node that is there")
+        found.append("allocated on no existing node")
     if len(found) > 1 and claim.state == "allocated":
         del found[0]
     if claim.used_by:

@@ -117,7 +117,7 @@ def serving_of(given: RunArguments, setup: SchedulerSetup) -> ServingOptions | N
     Ends the program where the options make no sense together.
     """
     built = Built("", FORMAT, setup.seed, CYCLES_PER_STEP, setup.features, setup.document)
-    return serving_options.telling_of(
+    return serving_options.build_serving_options(
         given.port, given.bind_address, given.token_file, given.tls_cert_file,
         given.tls_private_key_file, built,
     )  # fmt: skip

@@ -1,4 +1,6 @@
-"""The options by which a server tells of itself over HTTP: where, to whom, and over TLS."""
+"""Defines the options of the HTTP server for a scheduler's own endpoints (address, bearer token,
+TLS), and builds the ServingOptions from them.
+"""
 
 import secrets
 from pathlib import Path
@@ -13,7 +15,7 @@ from stower.live.shell_runner import LOOPBACK, ServingOptions
 from stower.record.lines import Engine as Built
 
 __all__ = ["LOOPBACK", "BindAddress", "Port", "TlsCertFile", "TlsKeyFile", "TokenFile",
-           "telling_of", "token_of"]  # fmt: skip
+           "build_serving_options", "token_of"]  # fmt: skip
 
 ONLY_WITH_PORT: Final = "want --port too: without it nothing is served"
 
@@ -21,26 +23,26 @@ Port = Annotated[
     int | None,
     typer.Option(
         "--port", "--secure-port", min=0, max=65535,
-        help="Serve the dashboard, /healthz, /metrics and /debug/ there; 0 takes a free port.",
+        help="Serve the dashboard, /healthz, /metrics and /debug/ on this port; 0: a free one.",
     ),
 ]  # fmt: skip
 BindAddress = Annotated[
     str,
-    typer.Option(help="Address to serve on; beyond loopback with TLS, and if need be by a "
-                      "certificate made at the start."),
+    typer.Option(help="Address to serve on. Any other than loopback is served over TLS, without "
+                      "--tls-cert-file with a self-signed certificate."),
 ]  # fmt: skip
 TokenFile = Annotated[
     Path | None,
-    typer.Option(help="The bearer token that lets in, made where the file is missing. Without one: "
-                      "whom the API server knows and lets (TokenReview, SubjectAccessReview)."),
+    typer.Option(help="File of the bearer token that authorizes requests, created if missing. "
+                      "Default: TokenReview and SubjectAccessReview of the API server."),
 ]  # fmt: skip
 TlsCertFile = Annotated[
-    Path | None, typer.Option(help="Serve over TLS with this certificate; read again on change.")
+    Path | None, typer.Option(help="Serve over TLS with this certificate; reloaded on change.")
 ]
-TlsKeyFile = Annotated[Path | None, typer.Option(help="Its key.")]
+TlsKeyFile = Annotated[Path | None, typer.Option(help="Private key of the certificate.")]
 
 
-def telling_of(
+def build_serving_options(
     port: int | None,
     bind_address: str,
     token_file: Path | None,
@@ -48,8 +50,10 @@ def telling_of(
     key: Path | None,
     built: Built,
 ) -> ServingOptions | None:
-    """What the options say; None: nothing is served; `built`: how the engine is. Ends the program
-    where they make no sense."""
+    """Returns the serving options; None: nothing is served. `built`: how the engine was built.
+
+    Ends the program where the options contradict each other.
+    """
     if port is None:
         given = {"--token-file": token_file, "--tls-cert-file": certificate,
                  "--tls-private-key-file": key}  # fmt: skip

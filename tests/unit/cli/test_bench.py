@@ -138,7 +138,7 @@ def test_compare_file_that_cannot_be_read_is_refused_before_any_run(
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (("nope",), "stower: error: no benchmark 'nope': want one of basic-500, "),
+        (("nope",), "stower: error: NAME: got 'nope', want one of basic-500, "),
         (("basic-500", "--runs", "0"), "Usage: "),
         (("basic-500", "--output", "xml"), "Usage: "),
     ],
@@ -177,7 +177,7 @@ def test_run_that_does_not_end_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(bench.subprocess, "run", hang)
     code, out, err = invoke("basic-500")
-    assert (1, "", "stower: error: bench basic-500 is not done after 600 s\n") == (code, out, err)
+    assert (1, "", "stower: error: bench basic-500 has not ended after 600 s\n") == (code, out, err)
 
 
 def test_every_driver_is_known_to_the_workloads() -> None:

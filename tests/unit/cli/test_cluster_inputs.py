@@ -143,7 +143,7 @@ def test_tables_are_for_people(tmp_path: Path) -> None:
     file.write_text("\n".join(json.dumps(o) for o in cluster))
     (tmp_path / "pod.json").write_text(json.dumps(pod("new", "3")))
     run = CliRunner().invoke(app, ["fit", str(tmp_path / "pod.json"), str(file)])
-    assert run.stdout.startswith("2 more fit.\nThe next one: 0/2 nodes are available: 2 Insuff")
+    assert run.stdout.startswith("2 more fit.\nThe next copy: 0/2 nodes are available: 2 Insuff")
     run = CliRunner().invoke(app, ["drain-check", "a", str(file)])
     assert run.stdout.endswith("a can be drained.\n")
 

@@ -149,7 +149,7 @@ def test_check_says_of_each_file_what_it_is(tmp_path: Path) -> None:
     code, out, told = config("check", str(good), str(bad))
     assert 2 == code
     assert f"{good}: ok, profiles: a\n" == out
-    assert "percentageOfNodesToScore: not needed" in told
+    assert "percentageOfNodesToScore: no effect" in told
     assert f"error: {bad}: profiles[0]" in told
     code, out, _ = config("check", str(good), "--output", "json")
     assert (0, ["a"]) == (code, json.loads(out)[0]["profiles"])
@@ -160,7 +160,7 @@ def test_check_says_what_cannot_be_disabled(tmp_path: Path) -> None:
     path.write_text(HEAD + "profiles: [{plugins: {permit: {disabled: [{name: GangScheduling}]}}}]")
     code, _, told = config("check", str(path))
     assert 0 == code
-    assert "profiles[0]: GangScheduling is part of the engine: disabling it changes nothing" in told
+    assert "profiles[0]: GangScheduling is part of the engine: disabling it has no effect" in told
 
 
 @pytest.mark.parametrize(

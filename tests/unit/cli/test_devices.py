@@ -124,6 +124,6 @@ def test_what_was_agreed_on_with_a_driver_was_never_published(tmp_path: Path) ->
 def test_other_versions_and_a_path_for_a_name_are_told(tmp_path: Path) -> None:
     path = dump(tmp_path, {**SLICE, "apiVersion": "resource.k8s.io/v1beta2"}, NODE)
     run = CliRunner().invoke(app, ["devices", "all", path])
-    assert "left out, want resource.k8s.io/v1: 1 ResourceSlice" in run.stderr
+    assert "ignored, want resource.k8s.io/v1: 1 ResourceSlice" in run.stderr
     run = CliRunner().invoke(app, ["devices", path])
     assert (2, True) == (run.exit_code, f"want stower devices all {path}" in run.stderr)

@@ -30,13 +30,15 @@ def test_words_first(cluster: str) -> None:
     assert "default/big waits: 0/2 nodes are available: 2 Insufficient cpu." == lines[0]
     assert ["  n2 lacks 5 cpu", "  -> n2"] == lines[3:5]
     assert "NodeResourcesFit" in run.stdout
-    (again,) = (line for line in lines if line.startswith("It is tried again on: "))
+    (again,) = (line for line in lines if line.startswith("The scheduler retries the pod on: "))
     assert "node added, node allocatable" in again
     run = stower("explain", "pod", "there", cluster)
-    assert run.stdout.startswith("default/there is on n1. If it came now, 2 of 2 nodes would do.")
-    assert "What sets n1 apart from n2" in run.stdout
+    assert run.stdout.startswith(
+        "default/there is on n1. As a new pod it would fit on 2 of 2 nodes."
+    )
+    assert "Score differences between n1 and n2" in run.stdout
     run = stower("explain", "pod", "new", cluster)
-    assert run.stdout.startswith("Nothing keeps default/new: it would go to n2.")
+    assert run.stdout.startswith("default/new can be scheduled: it would be placed on n2.")
 
 
 def test_for_programs(cluster: str) -> None:

@@ -114,8 +114,8 @@ def test_examples_can_be_copied(verb: str) -> None:
         (("sweep", "generate:foo=1"), 'generate: got "foo=1", want'),
         (("top", "--port", "1", "--token-file", "/no"), "--token-file /no: No such file"),
         (("get", "devices"), 'got "devices", want pending, or stower devices'),
-        (("groups", "-"), "- is stdin: want stower groups all -"),
-        (("groups", "all", "x.yaml", "--state", "lab"), "--state: want no INPUT"),
+        (("groups", "-"), "- is stdin, not a name: want stower groups all -"),
+        (("groups", "all", "x.yaml", "--state", "lab"), "--state cannot be combined with INPUT"),
     ],
 )
 def test_what_was_typed_wrong_is_told_in_one_way(arguments: tuple[str, ...], said: str) -> None:

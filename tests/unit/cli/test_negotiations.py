@@ -132,11 +132,11 @@ def test_a_pod_that_waits_for_drivers_does_not_fit_yet(silent: str) -> None:
     assert told.startswith(
         "default/web is not placed yet: waiting for resource driver to provide information: "
         f"default/c1 of {DRIVER}, default/c2 of {BETA}. "
-        "As far as is known, 1 of 3 nodes would do for the rest."
+        "1 of 3 nodes meet its other requirements."
     )
     for text in (f"{BETA} to answer about round 1", f"check that {BETA} runs",
                  f"{DRIVER}: unsuitable for default/c1 (round 1)",
-                 "It is tried again on: negotiation changed"):  # fmt: skip
+                 "The scheduler retries the pod on: negotiation changed"):  # fmt: skip
         assert text in told
     found = shown("explain", "pod", "web", silent)
     assert ("settling", "", ["default/c1", "default/c2"]) == (
@@ -195,9 +195,11 @@ def test_a_change_that_leads_to_drivers_says_that_it_does(tmp_path: Path) -> Non
     path = dumped(made, tmp_path)
     told = stower("explain", "pod", "big", path)
     assert told.startswith("default/big waits: 0/3 nodes are available: 3 Insufficient cpu.\n")
-    assert "The smallest change that would let it go on" in told
+    assert "The smallest change that would let its negotiation continue" in told
     waits = f"waiting for resource driver to allocate resource: default/c0 of {DRIVER} on"
     (change, *_) = shown("explain", "pod", "big", path)["changes"]
     assert f"{waits} {change['node']}" == change["waits"]
     told = stower("explain", "pod", "gated", path)
-    assert f"It has scheduling gates: hold. Nor would it be placed then: {waits}" in told
+    assert (
+        f"It has scheduling gates: hold. Without them it would not be placed yet: {waits}" in told
+    )

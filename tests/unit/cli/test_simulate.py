@@ -166,7 +166,7 @@ def test_kinds_that_no_decision_depends_on_are_counted() -> None:
     other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
     code, out, err = invoke("-", "-o", "json", stdin=lines(node(), other, other))
     assert (0, {"ConfigMap (v1)": 2}) == (code, json.loads(out)["skipped"])
-    assert "left out, as no decision depends on them yet: 2 ConfigMap (v1)" in err
+    assert "ignored, as no decision depends on them: 2 ConfigMap (v1)" in err
 
 
 def test_services_spread_the_pods_that_they_select() -> None:
@@ -404,7 +404,7 @@ def test_feature_gates_are_read_as_kube_scheduler_reads_them(tmp_path: Path) -> 
     assert [0, 1] == placed
     other = CliRunner().invoke(app, ["simulate", str(file), "--feature-gates", "Other=false"])
     assert 0 == other.exit_code
-    assert "--feature-gates: Other has no effect here" in other.stderr
+    assert "--feature-gates: Other has no effect in Stower" in other.stderr
     wrong = CliRunner().invoke(app, ["simulate", str(file), "--feature-gates", "Nope=maybe"])
     assert 2 == wrong.exit_code
     assert "Nope=maybe" in wrong.stderr
@@ -543,7 +543,7 @@ def test_two_pods_with_one_uid_are_refused() -> None:
         ("a.csv", CSV_NODES.encode() + b"9" * 70_000, "want lines of less than 65536 characters"),
         ("a.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\3garbage", "while decompressing data"),
         ("a.csv.gz", zipped(CSV_NODES.encode() + b"n,1,1,0,\n")[:-9], "ended before"),
-        ("a.txt", b"x", "cannot tell its format"),
+        ("a.txt", b"x", "unknown format"),
         ("a.yaml", b"", "no nodes and no pods"),
         ("a.json", b'{"apiVersion":"v1","kind":"List","items":[]}', "no nodes and no pods"),
     ],

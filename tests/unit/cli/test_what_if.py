@@ -227,7 +227,7 @@ def test_other_questions_take_recordings_too(history: Path, tmp_path: Path) -> N
     (report,) = json.loads(run.stdout)["reports"]
     assert ("recorded", 4, 0) == (report["policy"], report["placed"], report["pending"])
     run = stower("simulate", str(history), str(history))
-    assert (2, True) == (run.exit_code, "goes with no other input" in run.stderr)
+    assert (2, True) == (run.exit_code, "cannot be combined with other inputs" in run.stderr)
     run = stower("simulate", str(history), "--objects", str(tmp_path / "o"))
     assert (2, True) == (run.exit_code, "does not contain complete objects" in run.stderr)
 
@@ -339,7 +339,7 @@ def test_edits_that_belong_together(cluster: Path, tmp_path: Path) -> None:
     found = ask(cluster, "--add", copy, "--add-nodes", "1=n1")
     assert 4 == found["after"]["nodes"]
     run = stower("what-if", str(cluster), "--add-nodes", "1", "--kubeconfig", "x")
-    assert (2, True) == (run.exit_code, "want no INPUT beside them" in run.stderr)
+    assert (2, True) == (run.exit_code, "cannot be combined with INPUT" in run.stderr)
 
 
 def test_what_becomes_of_pods_that_others_placed_or_made(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""stower actors: the rest of a cluster, simulated, on any API server."""
+"""stower actors: runs simulated kubelets and controllers against any API server."""
 
 import asyncio
 from pathlib import Path
@@ -23,10 +23,11 @@ Examples:
 
   stower actors --kubeconfig .stower/kubeconfig --cluster cluster.yaml
 
-Kubelets run pods on paper: images take time to pull, pods start, end after the annotation
-stower.dev/run-seconds, stop and resize. Controllers do the rest: Deployments, StatefulSets,
-DaemonSets, Jobs, CronJobs, volumes, budgets, node failures, garbage, namespaces. `stower up` starts
-all of it with an API server and a scheduler. It is nothing for a real cluster, which has its own.
+The kubelets run no containers: they simulate image pulls, and pods that start, end (after the time
+of the annotation stower.dev/run-seconds), stop and are resized. The controllers cover Deployments,
+StatefulSets, DaemonSets, Jobs, CronJobs, volumes, disruption budgets, node failures, garbage
+collection and namespaces. `stower up` starts actors with an API server and a scheduler. Do not run
+actors on a real cluster: the cluster has its own kubelets and controllers.
 """
 
 

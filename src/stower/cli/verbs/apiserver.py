@@ -34,8 +34,9 @@ Examples:
 
   stower apiserver --runtime-config resource.k8s.io/v1beta2/devicetaintrules=true
 
-It keeps objects for kubectl and other clients of Kubernetes, and runs nothing: no kubelet, no
-controllers. It is for one machine; on a cluster, the cluster's own server takes its place.
+The server stores objects for kubectl and other Kubernetes clients, and runs no pods: it includes
+neither kubelets nor controllers (`stower actors` simulates both). It is for use on one machine; a
+real cluster has its own API server.
 """
 
 
@@ -58,29 +59,29 @@ class ApiserverArguments:
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 6443
     memory: Annotated[
-        bool, typer.Option("--memory", help="Keep nothing: objects are gone when it stops.")
+        bool, typer.Option("--memory", help="Keep objects in memory; they are lost at the end.")
     ] = False
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Where to write the kubeconfig (STATE/kubeconfig).")
+        Path | None, typer.Option(help="File for the kubeconfig (STATE/kubeconfig).")
     ] = None
     admission: Annotated[
         list[str] | None,
-        typer.Option(help=f"Admission to switch on besides the default: {', '.join(OPTIONAL)}."),
+        typer.Option(help=f"Plugins to enable besides the default: {', '.join(OPTIONAL)}."),
     ] = None
     runtime_config: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=true", help=f"What to serve besides: {', '.join(SERVE)}."),
+        typer.Option(metavar="KEY=true", help=f"Optional kinds to serve: {', '.join(SERVE)}."),
     ] = None
     kubernetes: Annotated[
         str,
-        typer.Option(help="Version of the API to serve. 1.37: 1.36 with trees of pod groups."),
+        typer.Option(help="Version of the API to serve. 1.37 adds trees of pod groups to 1.36."),
     ] = "1.36"
     authorization_mode: Annotated[
         Mode,
-        typer.Option(help="RBAC: what no role allows is forbidden; accounts are let in."),
+        typer.Option(help="RBAC: requests need a role; service accounts can authenticate."),
     ] = Mode.ALWAYS_ALLOW
     audit_log_path: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a line about each request there.")
+        Path | None, typer.Option(metavar="FILE", help="Write one line for each request to FILE.")
     ] = None
     event_ttl: EventTtl = EVENT_TTL
     with_parent: WithParent = False

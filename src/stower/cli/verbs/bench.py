@@ -1,4 +1,4 @@
-"""stower bench: measure the scheduler and the API server, each run in a fresh process."""
+"""stower bench: runs benchmarks of the scheduler and the API server, each in a fresh process."""
 
 import importlib
 import subprocess
@@ -45,24 +45,22 @@ Measured = dict[str, Any]
 def run(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all of the scheduler."),
+        typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all of the scheduler's."),
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, max=100, help="Fresh processes each.")] = 5,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print the results.")
-    ] = Output.TABLE,
+    runs: Annotated[int, typer.Option(min=1, max=100, help="Runs of each benchmark.")] = 5,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
     compare: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Print ratios to an earlier run's JSON (new / old)."),
+        typer.Option(metavar="FILE", help="Print ratios (new / old) to an earlier run's JSON."),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and stop.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and exit.")] = False,
 ) -> None:
-    """Run benchmarks and print the best of their runs.
+    """Run benchmarks and print the best run of each.
 
-    One name with --output json gives one JSON object, several give a list. Progress goes to stderr.
+    With --output json, one NAME gives one object, several give a list. Progress goes to stderr.
     """
     known = {name: workload.about for name, workload in workloads().items()}
-    known |= {name: f"{_family(name).about}; only when named" for name in NAMED}
+    known |= {name: f"{_family(name).about}; runs only if named" for name in NAMED}
     if list_:
         listing = table("Benchmarks", "name", "about")
         for name, about in known.items():
@@ -71,7 +69,7 @@ def run(
         return
     unknown = [name for name in names or () if name not in known]
     if unknown:
-        raise bad_input(f"no benchmark {unknown[0]!r}: want one of {', '.join(known)}")
+        raise bad_input(f"NAME: got {unknown[0]!r}, want one of {', '.join(known)}")
     earlier = _earlier(compare) if compare is not None else {}
     results = []
     for name in names or [name for name in known if name not in NAMED]:
@@ -103,14 +101,14 @@ def _family(name: str) -> Family:
 
 def _run_once(name: str) -> Any:
     command = [sys.executable, "-m", _module(name), name]
-    # Those that take the better part of a minute tell their phases on stderr.
+    # Benchmarks that take most of a minute print their phases on stderr.
     stderr = None if name in NAMED else subprocess.PIPE
     try:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=stderr, timeout=RUN_SECONDS_MAX, check=False
         )
     except subprocess.TimeoutExpired:
-        note(f"error: bench {name} is not done after {RUN_SECONDS_MAX} s")
+        note(f"error: bench {name} has not ended after {RUN_SECONDS_MAX} s")
         raise typer.Exit(1) from None
     if done.returncode != 0:
         sys.stderr.write((done.stderr or b"").decode(errors="replace"))
@@ -131,7 +129,7 @@ def _earlier(path: Path) -> dict[str, Measured]:
     except OSError as error:
         raise bad_input(f"--compare {path}: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, KeyError) as error:
-        raise bad_input(f"--compare {path}: not the JSON of stower bench: {error}") from None
+        raise bad_input(f"--compare {path}: want the JSON of stower bench: {error}") from None
     return {m["name"]: m for m in map(msgspec.structs.asdict, checked)}
 
 

@@ -1,4 +1,4 @@
-"""stower config: check, complete and convert KubeSchedulerConfiguration files."""
+"""stower config: checks, completes and converts KubeSchedulerConfiguration files."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -28,14 +28,14 @@ Examples:
 
   stower config check scheduler.yaml
 
-  stower config defaults                  # all that is in force where nothing is said
+  stower config defaults                  # all default values
 
-  stower config defaults scheduler.yaml   # the same with a file's own values
+  stower config defaults scheduler.yaml   # the file, completed with default values
 
   stower config convert old.yaml > new.yaml
 
-check ends with exit code 2 where a file is refused, else with 0; what has no effect here is told on
-standard error.
+The exit code of check is 2 if a file is invalid, else 0. Fields without effect in Stower are
+reported on standard error.
 """
 
 
@@ -47,19 +47,20 @@ class Action(StrEnum):
     CONVERT = "convert"
 
 
-ALL_NODES: Final = "{}: not needed, all nodes are considered for every pod"
+ALL_NODES: Final = "{}: no effect, all nodes are evaluated for every pod"
 
 
 def run(
     action: Annotated[
         Action,
         typer.Argument(
-            help="check: say what is wrong with files; defaults: print all that is in force; "
-            "convert: print a file of an older version as kubescheduler.config.k8s.io/v1."
+            help="check: report all errors of files; defaults: print a file, or none, completed "
+            "with default values; convert: print a file of an older version as "
+            "kubescheduler.config.k8s.io/v1."
         ),
     ],
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="Configurations; -: stdin.")
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Configuration files; -: stdin.")
     ] = None,
     feature_gates: FeatureGates = "",
     output: Annotated[
@@ -128,7 +129,7 @@ def _notes(configuration: Configuration) -> list[str]:
     if configuration.percentage_of_nodes_to_score not in (None, 0, 100):
         lines.append(ALL_NODES.format("percentageOfNodesToScore"))
     if configuration.parallelism != 16:
-        lines.append("parallelism: not needed, all nodes are looked at together")
+        lines.append("parallelism: no effect, all nodes are evaluated at once")
     for i, profile in enumerate(configuration.profiles):
         if profile.percentage_of_nodes_to_score not in (None, 0, 100):
             lines.append(ALL_NODES.format(f"profiles[{i}].percentageOfNodesToScore"))
@@ -138,7 +139,7 @@ def _notes(configuration: Configuration) -> list[str]:
             for ref in plugin_set.disabled
         }
         lines += [
-            f"profiles[{i}]: {name} is part of the engine: disabling it changes nothing"
+            f"profiles[{i}]: {name} is part of the engine: disabling it has no effect"
             for name in sorted(disabled & OF_THE_ENGINE)
         ]
     return lines

@@ -1,4 +1,6 @@
-"""stower demo: a cluster's day in half a minute, in a directory of its own."""
+"""stower demo: starts a simulated cluster in a temporary folder, runs workloads, drains a node,
+kills the scheduler, and prints the result of each step. Takes about half a minute.
+"""
 
 import asyncio
 import os
@@ -41,17 +43,17 @@ Object = dict[str, Any]
 def run(
     nodes: Annotated[int, typer.Option(min=3, max=5_000, help="Number of nodes.")] = 100,
 ) -> None:
-    """Start a cluster, run everything on it, break it, and clean up."""
+    """Run workloads, a drain and a scheduler crash on a simulated cluster, and delete it."""
     with tempfile.TemporaryDirectory(prefix="stower-demo-") as folder:
         state = Path(folder) / "state"
         try:
             _up(state, nodes)
             asyncio.run(_Demo(state).play())
         except (KubeError, TimeoutError) as error:
-            raise failed(str(error) or "it took too long") from None
+            raise failed(str(error) or "the demo timed out") from None
         finally:
             _stower("down", "--state", str(state))
-    console().print("\nStopped, and nothing is left. Next: stower up, stower simulate --help")
+    console().print("\nStopped; the cluster is deleted. Next: stower up, stower simulate --help")
 
 
 def _stower(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -69,7 +71,7 @@ def _up(state: Path, nodes: int) -> None:
         raise KubeError(done.stderr.strip().removeprefix("stower: error: "))
     out.print(
         f"{done.stdout.splitlines()[0]} An API server, {nodes} simulated nodes, controllers and "
-        f"the scheduler: {time.monotonic() - began:.1f} s from the command on.",
+        f"the scheduler started in {time.monotonic() - began:.1f} s.",
         soft_wrap=True,
     )
 
@@ -106,7 +108,7 @@ class _Demo:
         self.tell(
             f"30 pods run after {time.monotonic() - began:.1f} s; by zone: {self.zones(pods)}"
         )
-        self.say("kubectl apply -f database.yaml     # a StatefulSet: one pod after the other")
+        self.say("kubectl apply -f database.yaml     # a StatefulSet: pods start one by one")
         spec = _workload("db", replicas=3, serviceName="db")
         spec["spec"]["template"]["metadata"]["annotations"] = {"stower.dev/start-seconds": "0.5"}
         await self.create(f"{WORKLOADS}/statefulsets", spec)
@@ -115,11 +117,11 @@ class _Demo:
         self.tell(placed)
         self.say("kubectl apply -f job.yaml          # 12 completions, 4 at a time, 1 s each")
         await self.create(JOBS, _job("import", 12, 4))
-        self.tell("It runs while we go on.")
+        self.tell("The Job runs during the next steps.")
 
     async def pending(self) -> None:
         """Pods that cannot be placed, and why."""
-        self.say("kubectl apply -f impossible.yaml   # what no node here has")
+        self.say("kubectl apply -f impossible.yaml   # pods that fit on no node")
         wanted: tuple[tuple[str, Object, Object, int], ...] = (
             ("train", {"nvidia.com/gpu": "8"}, {}, 3),
             ("huge", {"cpu": "64"}, {}, 1),
@@ -151,7 +153,7 @@ class _Demo:
         )
         new = sorted({p["spec"]["nodeName"] for n, p in after.items() if n not in pods})
         self.tell(
-            f"{len(mine)} evicted from {node}; in their place others run on {', '.join(new)}."
+            f"{len(mine)} pods evicted from {node}; their replacements run on {', '.join(new)}."
         )
 
     async def restart(self) -> None:
@@ -166,11 +168,11 @@ class _Demo:
         await self.until("app=web", lambda pods: len(_bound(pods)) >= self.replicas // 5)
         os.kill(record.processes["scheduler"], signal.SIGKILL)
         at_kill = _bound(await self.pods("app=web"))
-        self.tell(f"Killed with {len(at_kill)} of {self.replicas} pods bound.")
+        self.tell(f"The scheduler is killed with {len(at_kill)} of {self.replicas} pods bound.")
         pods = await self.until("app=web", lambda pods: len(_running(pods)) == self.replicas)
         moved = sum(pods[n]["spec"]["nodeName"] != at for n, at in at_kill.items() if n in pods)
         self.tell(
-            f"It was started again and knew from the objects where it was: all {self.replicas} run "
+            f"The restarted scheduler read its state from the API server: all {self.replicas} run "
             f"{time.monotonic() - began:.1f} s after the command, {moved} moved. By zone: "
             f"{self.zones(pods)}"
         )
@@ -233,7 +235,8 @@ class _Demo:
             if good(pods):
                 return pods
             if time.monotonic() > until:
-                raise TimeoutError(f"pods {selector} are not as wanted after {SECONDS_MAX:.0f} s")
+                state = f"not in the expected state after {SECONDS_MAX:.0f} s"
+                raise TimeoutError(f"pods {selector}: {state}")
             await asyncio.sleep(0.05)
 
 

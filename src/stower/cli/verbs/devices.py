@@ -1,4 +1,4 @@
-"""stower devices: each device, who holds how much of it, and what is left."""
+"""stower devices: shows DRA devices, the claims that hold them, and their remaining capacity."""
 
 from typing import Annotated
 
@@ -25,25 +25,23 @@ Examples:
 
   kubectl get nodes,resourceslices,resourceclaims -A -o json | stower devices all -
 
-A pool is named with its driver or without; all stands for everything. The exit code is 2 where
-there is no such node or pool.
+POOL is the name of a pool, or DRIVER/POOL; `all` selects all devices. The exit code is 2 if there
+is no such node or pool.
 """
 
 
 def run(
     which: Annotated[
-        str, typer.Argument(metavar="[NODE|POOL]", help="What a node reaches, or a pool.")
+        str, typer.Argument(metavar="[NODE|POOL]", help="Only the devices of a node or a pool.")
     ] = ALL,
     inputs: Inputs = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
     plot_file: Plot = None,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Show devices, the claims that hold them, and what is left of each."""
+    """Show devices, the claims that hold them, and the remaining capacity."""
     check_plot(plot_file)
     name = name_asked(which, inputs, NAME)
     workload = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload

@@ -1,4 +1,4 @@
-"""stower doctor: what is missing here, or on a cluster."""
+"""stower doctor: checks whether this machine and a cluster have what a scheduler needs."""
 
 import asyncio
 import importlib.util
@@ -26,13 +26,13 @@ WATCHED = True
 EPILOG = """
 Examples:
 
-  stower doctor                              # this machine, and the cluster that is at hand
+  stower doctor                              # this machine and the default cluster
 
   stower doctor --kubeconfig ~/.kube/config --context prod
 
   stower doctor -o json | jq '.[] | select(.state == "missing")'
 
-Exit code 0 where nothing that a scheduler needs is missing, 1 where something is.
+The exit code is 1 if anything that a scheduler needs is missing, else 0.
 """
 OK, NOTE, MISSING = "ok", "note", "missing"
 PYTHON: Final = (3, 11)
@@ -95,16 +95,14 @@ def run(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Look at this machine and at a cluster, and say what is missing."""
+    """Check whether this machine and a cluster have what a scheduler needs."""
     found = [*_machine(), *asyncio.run(_cluster(kubeconfig, context, state))]
     if output is not Output.TABLE:
         emit([msgspec.to_builtins(one) for one in found], output)
     else:
-        shown = table("", "about", "", "what")
+        shown = table("", "check", "", "result")
         shown.title = None
         for one in found:
             shown.add_row(one.about, one.state, one.text)
@@ -116,7 +114,8 @@ def run(
 def _machine() -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     fine = sys.version_info >= PYTHON
-    yield Finding("Python", OK if fine else MISSING, version if fine else f"{version}, want 3.11")
+    text = version if fine else f"{version}, want at least 3.11"
+    yield Finding("Python", OK if fine else MISSING, text)
     for extra, (module, purpose) in EXTRAS.items():
         try:
             there = importlib.util.find_spec(module) is not None
@@ -125,7 +124,7 @@ def _machine() -> Iterator[Finding]:
         text = purpose if there else f"{purpose}: pip install 'stower[{extra}]'"
         yield Finding(f"extra {extra}", OK if there else NOTE, text)
     path = shutil.which("kubectl")
-    yield Finding("kubectl", OK if path else NOTE, path or "not on PATH; Stower needs none")
+    yield Finding("kubectl", OK if path else NOTE, path or "not on PATH; Stower does not need it")
 
 
 async def _cluster(given: Path | None, context: str, state: Path) -> list[Finding]:
@@ -133,7 +132,7 @@ async def _cluster(given: Path | None, context: str, state: Path) -> list[Findin
         access = await read_access(kubeconfig_of(given, state), context)
     except (AccessError, KubeError) as error:
         is_asked_for = given is not None or bool(context) or state != STATE
-        text = f"{error}; or start one with `stower up`"
+        text = f"{error}; or start a cluster with `stower up`"
         return [Finding("cluster", MISSING if is_asked_for else NOTE, text)]
     async with Client(access, AGENT) as client:
         return [finding async for finding in _of(client)]
@@ -153,7 +152,7 @@ async def _of(client: Client) -> AsyncIterator[Finding]:
     for name in features.served:
         yield Finding(name, OK, "served")
     for name in features.missing:
-        yield Finding(name, NOTE, "not served here: done without")
+        yield Finding(name, NOTE, "not served: the scheduler runs without it")
     for fault in features.problems:
         yield Finding("definitions", MISSING, fault)
     for verb, group, resource, part in RIGHTS:
@@ -174,10 +173,11 @@ async def _right(
     answer = await client.request("POST", REVIEW, msgspec.json.encode(body))
     review = _read(answer, _Review)
     if review is None:
-        return Finding(f"right to {what}", NOTE, f"cannot be asked: {answer.message}")
+        return Finding(f"right to {what}", NOTE, f"cannot be checked: {answer.message}")
     if review.status.allowed:
-        return Finding(f"right to {what}", OK, "given")
-    return Finding(f"right to {what}", MISSING, "not given: kubectl apply -k deploy/scheduler")
+        return Finding(f"right to {what}", OK, "granted")
+    text = "not granted: run kubectl apply -k deploy/scheduler"
+    return Finding(f"right to {what}", MISSING, text)
 
 
 async def _nodes(client: Client) -> Finding:
@@ -186,7 +186,7 @@ async def _nodes(client: Client) -> Finding:
     if nodes is None:
         return Finding("nodes", MISSING, answer.message)
     ready, count = sum(node.is_ready for node in nodes.items), len(nodes.items)
-    text = f"{ready:,} of the first {count:,} ready" if count else "there are none"
+    text = f"{ready:,} of the first {count:,} ready" if count else "the cluster has no nodes"
     return Finding("nodes", OK if 0 < count == ready else NOTE, text)
 
 
@@ -194,9 +194,9 @@ async def _leader(client: Client) -> Finding:
     lease = _read(await client.get_with_retry(LEASE), _Lease)
     name = "Lease kube-system/kube-scheduler"
     if lease is None or not lease.spec.holderIdentity:
-        return Finding(name, OK, "nobody holds it")
+        return Finding(name, OK, "no holder")
     held = f"held by {lease.spec.holderIdentity}, renewed {lease.spec.renewTime}"
-    return Finding(name, NOTE, f"{held}: name a Lease of your own beside it")
+    return Finding(name, NOTE, f"{held}: to run beside it, use a Lease of another name")
 
 
 def _read(answer: Response, type: type[T]) -> T | None:

@@ -1,4 +1,4 @@
-"""stower down: stop the cluster that `stower up` started."""
+"""stower down: stops the cluster of `stower up`, and with --delete deletes its files."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ Examples:
 
   stower down --state ./lab --delete
 
-Stopping a cluster that does not run is no error.
+The exit code is 0 as well if no cluster runs.
 """
 SECONDS_MAX = 60.0
 # Whatever `stower up` makes in its folder.
@@ -45,10 +45,10 @@ END_SECONDS_MAX = 2.0
 def run(
     state: State = STATE,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete what it kept, with all objects, too.")
+        bool, typer.Option("--delete", help="Also delete its files, with all objects.")
     ] = False,
 ) -> None:
-    """Stop a cluster; its state stays for the next `up`."""
+    """Stop a cluster; keep its state for the next `stower up`."""
     record = read_record(state)
     if record is not None:
         try:
@@ -56,15 +56,16 @@ def run(
         except ProcessLookupError:
             pass
         except PermissionError:
-            raise failed(f"--state {state}: process {record.pid} is not ours to stop") from None
+            raise failed(f"--state {state}: no permission to stop process {record.pid}") from None
         until = time.monotonic() + SECONDS_MAX
         while is_held(state):
             if time.monotonic() > until:
-                raise failed(f"process {record.pid} has not ended after {SECONDS_MAX:.0f} s")
+                text = f"process {record.pid} has not ended after {SECONDS_MAX:.0f} s"
+                raise failed(f"--state {state}: {text}")
             time.sleep(0.05)
         _wait_for_end(record.pid)
     elif (state / CLUSTER).exists() and is_held(state):
-        raise failed(f"--state {state}: it is starting or stopping; try again in a moment")
+        raise failed(f"--state {state}: the cluster is starting or stopping; try again")
     said = "Stopped." if record is not None else f"No cluster runs from {state}."
     if delete and (state / CLUSTER).exists():
         said += _deleted(state)
@@ -80,7 +81,7 @@ def _deleted(state: Path) -> str:
             path.unlink(missing_ok=True)
     left = sorted(path.name for path in state.iterdir())
     if left:
-        return f" Its files are deleted; {state} also holds {', '.join(left[:3])}, and stays."
+        return f" Its files are deleted; {state} stays, as it also has {', '.join(left[:3])}."
     with contextlib.suppress(OSError):  # the folder that we are in
         state.rmdir()
     return f" {state} is deleted."

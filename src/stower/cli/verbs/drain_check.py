@@ -1,4 +1,4 @@
-"""stower drain-check: whether a node's pods find places elsewhere."""
+"""stower drain-check: checks whether all pods of a node fit on other nodes."""
 
 from typing import Annotated
 
@@ -22,24 +22,22 @@ Examples:
 
   stower drain-check node-7 cluster.yaml --output json
 
-Nothing is changed. Pods of DaemonSets and static pods stay; nobody is evicted to make room. Drivers
-are not simulated: a pod that would need negotiated devices anew is stuck. The exit code is 1 where
-a pod finds no place, or a disruption budget keeps it.
+The cluster is not changed. Pods of DaemonSets and static pods stay; no pod is preempted. Drivers
+are not simulated: a pod that would have to negotiate its devices again is stuck. The exit code is 1
+if a pod fits on no other node, or a disruption budget forbids its eviction.
 """
 
 
 def run(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="The node to be emptied.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node to drain.")],
     inputs: Inputs = None,
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Tell where the pods of a node would go, and which have nowhere to go."""
+    """Show where the pods of a node would go after a drain, and which fit nowhere."""
     cluster = cluster_of(inputs, kubeconfig, context, state)
     engine = engine_of(config, cluster.built, drivers=False)
     try:
@@ -58,16 +56,16 @@ def _print(node: str, found: Drain) -> None:
     out = console()
     rows = [(key, "moves", to) for key, to in sorted(found.moves.items())]
     rows += [(key, "stuck", why) for key, why in sorted(found.stuck.items())]
-    rows += [(key, "kept", "a disruption budget allows no more") for key in found.kept]
-    rows += [(key, "stays", "it belongs to the node") for key in found.stays]
+    rows += [(key, "kept", "its disruption budget allows no eviction") for key in found.kept]
+    rows += [(key, "stays", "DaemonSet or static pod") for key in found.stays]
     if rows:
-        shown = table(f"Pods of {node}", "pod", "what", "where, or why not")
+        shown = table(f"Pods of {node}", "pod", "result", "node or reason")
         for row in rows:
             shown.add_row(*row)
         out.print(shown)
     bad = len(found.stuck) + len(found.kept)
     out.print(
-        f"{bad:,} of {counted(len(rows), 'pod')} cannot leave."
+        f"{bad:,} of {counted(len(rows), 'pod')} cannot be drained."
         if bad
         else f"{node} can be drained."
     )

@@ -1,4 +1,6 @@
-"""stower explain: why a pod is where it is, or nowhere, and what would help."""
+"""stower explain: shows why a pod has its node, or has none, and the smallest change that would let
+the pod run.
+"""
 
 import http.client
 import time
@@ -48,10 +50,11 @@ Examples:
 
   stower explain pod web-1 --port 10259 --token-file token
 
-Each change that is told was tried, and lets the pod run, or go on with its drivers; what they would
-say then, nobody can try. Of a recording, the scheduler is explained as it stood, at its end or so
-many seconds after its beginning. With --port, what a running scheduler (stower run --port) knows of
-the pod is told too. The exit code is 1 where there is no such pod.
+Every change has been verified on a copy of the cluster state: it lets the pod run, or lets the
+negotiation of its devices continue. The answers of drivers are not predicted. A recording is
+explained at its end, or --at SECONDS after its beginning. With --port, the output includes the
+queue and the last attempts of a running scheduler (stower run --port). The exit code is 2 if there
+is no such pod.
 """
 
 
@@ -80,26 +83,25 @@ SECONDS_MAX = 10.0
 
 
 def run(
-    kind: Annotated[str, typer.Argument(metavar="pod", help="What to explain: pod.")],
-    name: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="Which one.")],
+    kind: Annotated[str, typer.Argument(metavar="pod", help="Kind of the object: pod.")],
+    name: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="Name of the pod.")],
     inputs: Inputs = None,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Of a name without one.")
+        str, typer.Option("--namespace", "-n", help="Namespace of a NAME without one.")
     ] = "default",
     config: Config = None,
     at: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Of a recording: at this time.")
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="Time in a recording."),
     ] = None,
     port: SchedulerPort = None,
     token_file: SchedulerToken = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Tell why a pod is where it is, or nowhere, and the smallest change that would let it run."""
+    """Show why a pod has its node, or has none, and the smallest change that would let it run."""
     if kind not in ("pod", "pods", "po"):
         raise bad_input(f"got {kind!r}, want pod")
     key = name if "/" in name else f"{namespace}/{name}"
@@ -110,11 +112,11 @@ def run(
         recording = None
     if recording is not None:
         if config is not None:
-            raise bad_input("--config: a recording is explained as it was; ask what-if")
+            raise bad_input("--config: a recording has its own configuration; use stower what-if")
         engine = _replayed(recording, at)
         pods = [entry.pod for entry in engine.state.pods.values()]
     elif at is not None:
-        raise bad_input("--at: want a recording")
+        raise bad_input("--at: want a recording as INPUT")
     else:
         loaded = cluster_of(inputs, kubeconfig, context, state)
         work = loaded.workload
@@ -131,11 +133,11 @@ def run(
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
     if config is None and recording is None and pod.spec.scheduler_name != DEFAULT_SCHEDULER_NAME:
         note(
-            f"the configuration of {pod.spec.scheduler_name} is not known: explained by "
-            "kube-scheduler's defaults; --config takes it"
+            f"no configuration of {pod.spec.scheduler_name} is given: kube-scheduler's defaults "
+            "are used; give the configuration with --config"
         )
     if engine.extenders is not None:
-        note(f"{engine.extenders.count} extenders of the configuration were not asked")
+        note(f"{engine.extenders.count} extenders of the configuration were not called")
     if output is Output.TABLE:
         print_explanation(found, negotiation)
         if known is not None:
@@ -192,7 +194,7 @@ def _replayed(path: Path, at: float | None) -> Engine:
     except OSError as error:
         raise bad_input(f"{path}: {error.strerror}") from None
     if last is None:
-        raise bad_input(f"{path}: nothing is recorded in it")
+        raise bad_input(f"{path}: the recording is empty")
     return last
 
 
@@ -205,13 +207,14 @@ def _known(port: int, token: str, key: str) -> Known:
     except urllib.error.HTTPError as error:
         raise failed(f"port {port}: {error.code} {error.reason}") from None
     except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError):
-        raise failed(f"port {port}: it does not answer as a scheduler does") from None
+        raise failed(f"port {port}: no valid response of a scheduler") from None
 
 
 def _print_known(known: Known) -> None:
     out = console()
     out.print("")
-    out.print(printable(f"The scheduler has it in: {known.place}; attempts: {known.attempts}."))
+    where = f"Queue of the running scheduler: {known.place}"
+    out.print(printable(f"{where}; attempts: {known.attempts}."))
     for tried in known.decisions[-3:]:
         text = tried.node or tried.message
         out.print(printable(f"  {tried.outcome}: {text}"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""stower fit: how many more pods of a kind a cluster has room for."""
+"""stower fit: counts how many copies of a pod fit on a cluster, and names what runs out first."""
 
 from typing import Annotated
 
@@ -22,25 +22,23 @@ Examples:
 
   stower fit pod.yaml cluster.yaml --most 500 --output json
 
-What waits in the cluster is placed first. Nobody is evicted. Drivers are not simulated: a pod whose
-devices are negotiated does not fit. The exit code is 1 where not even one fits.
+Pending pods of the cluster are placed first. No pod is preempted. Drivers are not simulated: a pod
+whose devices are negotiated does not fit. The exit code is 1 if no copy fits.
 """
 NODES_SHOWN = 10
 
 
 def run(
-    pod: Annotated[str, typer.Argument(metavar="POD", help="A manifest of one pod.")],
+    pod: Annotated[str, typer.Argument(metavar="POD", help="Manifest of one pod.")],
     inputs: Inputs = None,
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
-    most: Annotated[int, typer.Option(min=1, help="Ask about no more than so many.")] = 10_000,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    most: Annotated[int, typer.Option(min=1, help="Try at most so many copies.")] = 10_000,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Tell how many copies of a pod fit, and what runs out first."""
+    """Show how many copies of a pod fit, and what runs out first."""
     cluster = cluster_of(inputs, kubeconfig, context, state)
     try:
         pods = load([pod], beside=cluster).workload
@@ -62,12 +60,12 @@ def run(
 
 def _print(found: Fit, most: int) -> None:
     out = console()
-    more = f" (no more than {most:,} were asked about)" if found.fits == most else ""
+    more = f" (at most {most:,} were tried)" if found.fits == most else ""
     out.print(f"{found.fits:,} more fit{more}.")
     if found.message:
-        out.print(f"The next one: {found.message}")
+        out.print(f"The next copy: {found.message}")
     if found.by_node:
-        nodes = table("Where", "node", "pods", right=("pods",))
+        nodes = table("Copies by node", "node", "pods", right=("pods",))
         ordered = sorted(found.by_node.items(), key=lambda item: (-item[1], item[0]))
         for name, count in ordered[:NODES_SHOWN]:
             nodes.add_row(name, f"{count:,}")

@@ -1,4 +1,4 @@
-"""stower generate: write a made-up cluster, to try things on."""
+"""stower generate: writes a synthetic cluster, nodes and pods, as JSON lines."""
 
 import sys
 from typing import Annotated
@@ -28,19 +28,20 @@ def run(
     pods: Annotated[int, typer.Option(min=0, max=1_000_000, help="Number of pods.")] = 2_000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same cluster.")] = 0,
     until: Annotated[
-        str, typer.Option(metavar="DURATION", help="Pods come one by one, over so long: 24h.")
+        str,
+        typer.Option(metavar="DURATION", help="Let pods arrive over this time, such as 24h."),
     ] = "",
     arrivals: Annotated[
         str,
         typer.Option(
-            help=f"With --until: how they come: {', '.join(PROCESSES)}; poisson if not said."
+            help=f"With --until: arrival process: {', '.join(PROCESSES)}; default: poisson."
         ),
     ] = "",
     lifetime: Annotated[
         str,
         typer.Option(
             metavar="KIND:DURATION",
-            help="With --until: how long they last: forever, fixed, exponential (mean) or "
+            help="With --until: run time of pods: forever, fixed, exponential (mean) or "
             "lognormal (median).",
         ),
     ] = "forever",

@@ -1,4 +1,4 @@
-"""stower get: what is going on in a cluster, at a glance."""
+"""stower get: lists the pending pods of a cluster, by the reason why they have no node."""
 
 import asyncio
 import time
@@ -30,22 +30,20 @@ VIEWS = ("devices", "groups", "negotiations", "vms", "warm")
 
 def run(
     what: Annotated[
-        str, typer.Argument(metavar="pending", help="pending: which pods wait, and for what.")
+        str, typer.Argument(metavar="pending", help="pending: pods without a node, and why.")
     ],
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Only this one; default: all.")
+        str, typer.Option("--namespace", "-n", help="Only this namespace; default: all.")
     ] = "",
-    pods: Annotated[bool, typer.Option("--pods", help="Each pod, not only each reason.")] = False,
+    pods: Annotated[bool, typer.Option("--pods", help="List each pod, not each reason.")] = False,
     state: State = STATE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Show which pods have no node, and what each waits for."""
+    """Show pending pods and why they have no node."""
     if what != "pending":
-        other = f"stower {what}" if what in VIEWS else "kubectl for what the API has"
+        other = f"stower {what}" if what in VIEWS else "kubectl get for objects of the API"
         raise bad_input(f'got "{what}", want pending, or {other}')
     try:
         waiting = asyncio.run(look(kubeconfig_of(kubeconfig, state), namespace, context))
@@ -74,11 +72,11 @@ def _described(pod: dict[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = next((c for c in conditions if c["type"] == "PodScheduled"), {})
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     scheduler = spec.get("schedulerName") or ""
-    why = told.get("message") or f"{scheduler} has not tried it yet"
+    why = told.get("message") or f"not yet attempted by {scheduler}"
     if gates:
         why = f"scheduling gates: {', '.join(gates)}"
     elif "deletionTimestamp" in meta:
-        why = "it is being deleted"
+        why = "the pod is being deleted"
     return {
         "pod": f"{meta['namespace']}/{meta['name']}",
         "since": meta["creationTimestamp"],
