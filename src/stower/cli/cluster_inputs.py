@@ -15,7 +15,7 @@ from stower.cli.inputs import (
     ClusterError,
     InputError,
     Loaded,
-    left_out,
+    describe_ignored,
     load,
     load_cluster,
 )
@@ -36,7 +36,7 @@ Inputs = Annotated[
 ALL = "all"  # in place of a name
 
 
-def name_asked(which: str, inputs: list[str] | None, verb: str) -> str:
+def requested_name(which: str, inputs: list[str] | None, verb: str) -> str:
     """The name that is asked for, "" for all. Ends the program where it is rather an input."""
     if inputs is None and (which == "-" or os.path.exists(which)):
         what = "stdin" if which == "-" else "a file or folder"
@@ -66,6 +66,6 @@ def cluster_of(
         raise failed(str(error)) from None
     except InputError as error:
         raise bad_input(str(error)) from None
-    for text in left_out(loaded.skipped):
+    for text in describe_ignored(loaded.skipped):
         note(text)
     return loaded

@@ -109,8 +109,8 @@ def run_order(order: Order, output: Output, folder: Path) -> bool:
     found.sort(key=lambda finding: finding.seed)
     broken = [finding for finding in found if finding.law]
     for finding in broken[:FAILURES_MAX]:
-        _tell(finding)
-        _make_smaller(finding, order, folder)
+        _print_finding(finding)
+        _save_and_shrink(finding, order, folder)
     if output is Output.TABLE:
         columns = ("seeds", "broken", "steps", "virtual hours", "faults")
         out = table("Runs with faults", *columns, right=columns[:4])
@@ -129,7 +129,7 @@ def run_script(path: Path, configuration: dict[str, Any] | None, output: Output)
     """Run a script; whether no law was broken."""
     found = Trial(read_script(path, configuration), configuration).run()
     if found.law:
-        _tell(found)
+        _print_finding(found)
     if output is not Output.TABLE:
         emit(found, output)
     elif not found.law:
@@ -137,7 +137,7 @@ def run_script(path: Path, configuration: dict[str, Any] | None, output: Output)
     return not found.law
 
 
-def _make_smaller(finding: Finding, order: Order, folder: Path) -> None:
+def _save_and_shrink(finding: Finding, order: Order, folder: Path) -> None:
     """Keep the failure as it is, then as small as it can be made in a minute or so."""
     script = _script(finding.seed, order)
     stem = folder / f"stower-{script.seed}-{finding.law.replace(' ', '-')}"
@@ -201,7 +201,7 @@ def _script(seed: int, order: Order) -> Script:
     )  # fmt: skip
 
 
-def _tell(finding: Finding) -> None:
+def _print_finding(finding: Finding) -> None:
     note(f"seed {finding.seed}: the law of {finding.law} is broken: {finding.what}")
     note(f"  faults: {', '.join(finding.faults) or 'none'}; the last steps:")
     for line in finding.last_steps:

@@ -499,7 +499,7 @@ def _listed(skipped: dict[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))
 
 
-def left_out(skipped: dict[str, int]) -> list[str]:
+def describe_ignored(skipped: dict[str, int]) -> list[str]:
     """What to tell of objects that were not read, by kind and version."""
     read = {(kind.name, kind.api_version.partition("/")[0]): kind.api_version for kind in KINDS}
     other: dict[str, int] = {}

@@ -67,7 +67,7 @@ class Verb(TyperCommand):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            _give_up(error)
+            _exit_on_write_error(error)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Examples stay as they are, to be copied; text goes into the width there is."""
@@ -148,23 +148,23 @@ def main() -> None:
     try:
         code = app(standalone_mode=False) or 0
     except UsageError as error:
-        _tell_usage(error)
+        _print_usage_error(error)
         code = error.exit_code
     except typer.Abort:
         code = INTERRUPTED
     except OSError as error:
-        _give_up(error)
+        _exit_on_write_error(error)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     # What is still in the buffer would fail where nobody can say so any more.
     try:
         sys.stdout.flush()
     except OSError as error:
-        _give_up(error)
+        _exit_on_write_error(error)
     sys.exit(code)
 
 
-def _tell_usage(error: Any) -> None:
+def _print_usage_error(error: Any) -> None:
     """In the way of all other errors, with where to read on."""
     path = error.ctx.command_path if error.ctx is not None else "stower"
     if type(error).__name__ == "NoArgsIsHelpError":
@@ -175,7 +175,7 @@ def _tell_usage(error: Any) -> None:
     sys.stderr.write(f"Try: {path} --help\n")
 
 
-def _give_up(error: OSError) -> NoReturn:
+def _exit_on_write_error(error: OSError) -> NoReturn:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
         sys.exit(141)  # as a program that died of SIGPIPE

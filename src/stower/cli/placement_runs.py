@@ -7,7 +7,7 @@ import msgspec
 
 from stower.cli.fault_runs import check_seeds
 from stower.cli.gates import features_of
-from stower.cli.inputs import InputError, Loaded, left_out, load
+from stower.cli.inputs import InputError, Loaded, describe_ignored, load
 from stower.cli.output import Output, bad_input, emit, failed, note, progress
 from stower.cli.output_files import check_target
 from stower.cli.placement_reports import print_reports, summary
@@ -46,7 +46,7 @@ def run_placement(given: SimulateArguments) -> bool:
         raise bad_input(str(error)) from None
     if given.objects is not None:
         _write_objects(loaded, reports[-1], given.objects)
-    for text in left_out(loaded.skipped):
+    for text in describe_ignored(loaded.skipped):
         note(text)
     if given.output is Output.TABLE:
         print_reports(reports)

@@ -20,7 +20,7 @@ import typer
 from stower.cli.kube import Kube, KubeError
 from stower.cli.output import console, failed
 from stower.cli.supervisor import read_record
-from stower.cli.verbs.get import look, print_waiting
+from stower.cli.verbs.get import pending_pods, print_waiting
 
 NAME = "demo"
 EPILOG = """
@@ -101,27 +101,27 @@ class _Demo:
 
     async def workloads(self) -> None:
         """A Deployment, a StatefulSet and a Job."""
-        self.say("kubectl create deployment web --image=web:1 --replicas=30")
+        self.echo("kubectl create deployment web --image=web:1 --replicas=30")
         began = time.monotonic()
         await self.create(f"{WORKLOADS}/deployments", _workload("web", replicas=30))
         pods = await self.until("app=web", lambda pods: len(_running(pods)) == 30)
-        self.tell(
+        self.report(
             f"30 pods run after {time.monotonic() - began:.1f} s; by zone: {self.zones(pods)}"
         )
-        self.say("kubectl apply -f database.yaml     # a StatefulSet: pods start one by one")
+        self.echo("kubectl apply -f database.yaml     # a StatefulSet: pods start one by one")
         spec = _workload("db", replicas=3, serviceName="db")
         spec["spec"]["template"]["metadata"]["annotations"] = {"stower.dev/start-seconds": "0.5"}
         await self.create(f"{WORKLOADS}/statefulsets", spec)
         pods = await self.until("app=db", lambda pods: len(_running(pods)) == 3)
         placed = ", ".join(f"{n} on {p['spec']['nodeName']}" for n, p in sorted(pods.items()))
-        self.tell(placed)
-        self.say("kubectl apply -f job.yaml          # 12 completions, 4 at a time, 1 s each")
+        self.report(placed)
+        self.echo("kubectl apply -f job.yaml          # 12 completions, 4 at a time, 1 s each")
         await self.create(JOBS, _job("import", 12, 4))
-        self.tell("The Job runs during the next steps.")
+        self.report("The Job runs during the next steps.")
 
     async def pending(self) -> None:
         """Pods that cannot be placed, and why."""
-        self.say("kubectl apply -f impossible.yaml   # pods that fit on no node")
+        self.echo("kubectl apply -f impossible.yaml   # pods that fit on no node")
         wanted: tuple[tuple[str, Object, Object, int], ...] = (
             ("train", {"nvidia.com/gpu": "8"}, {}, 3),
             ("huge", {"cpu": "64"}, {}, 1),
@@ -131,19 +131,19 @@ class _Demo:
             for number in range(count):
                 pod = _pod(f"{name}-{number}", asks, **more)
                 await self.create(f"{NAMESPACE}/pods", pod)
-        self.say("stower get pending")
+        self.echo("stower get pending")
         await self.until(
             "app=impossible",
-            lambda pods: sum(_told(pod) for pod in pods.values()) == 6,
+            lambda pods: sum(_is_attempted(pod) for pod in pods.values()) == 6,
         )
-        print_waiting(await look(self.state / "kubeconfig", ""), False)
+        print_waiting(await pending_pods(self.state / "kubeconfig", ""), False)
 
     async def drain(self) -> None:
         """A node is emptied; its pods are placed elsewhere."""
         pods = await self.pods("app=web")
         node = Counter(p["spec"]["nodeName"] for p in pods.values()).most_common(1)[0][0]
         mine = sorted(n for n, p in pods.items() if p["spec"]["nodeName"] == node)
-        self.say(f"kubectl drain {node}")
+        self.echo(f"kubectl drain {node}")
         await self.change("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
         for name in mine:
             body = {"metadata": {"name": name, "namespace": "default"}}
@@ -152,13 +152,13 @@ class _Demo:
             "app=web", lambda pods: len(_running(pods)) == 30 and not set(mine) & set(pods)
         )
         new = sorted({p["spec"]["nodeName"] for n, p in after.items() if n not in pods})
-        self.tell(
+        self.report(
             f"{len(mine)} pods evicted from {node}; their replacements run on {', '.join(new)}."
         )
 
     async def restart(self) -> None:
         """The scheduler is killed in mid-flight."""
-        self.say(f"kubectl scale deployment web --replicas={self.replicas}; kill -9 the scheduler")
+        self.echo(f"kubectl scale deployment web --replicas={self.replicas}; kill -9 the scheduler")
         record = read_record(self.state)
         if record is None:
             raise KubeError("the cluster has stopped")
@@ -168,10 +168,10 @@ class _Demo:
         await self.until("app=web", lambda pods: len(_bound(pods)) >= self.replicas // 5)
         os.kill(record.processes["scheduler"], signal.SIGKILL)
         at_kill = _bound(await self.pods("app=web"))
-        self.tell(f"The scheduler is killed with {len(at_kill)} of {self.replicas} pods bound.")
+        self.report(f"The scheduler is killed with {len(at_kill)} of {self.replicas} pods bound.")
         pods = await self.until("app=web", lambda pods: len(_running(pods)) == self.replicas)
         moved = sum(pods[n]["spec"]["nodeName"] != at for n, at in at_kill.items() if n in pods)
-        self.tell(
+        self.report(
             f"The restarted scheduler read its state from the API server: all {self.replicas} run "
             f"{time.monotonic() - began:.1f} s after the command, {moved} moved. By zone: "
             f"{self.zones(pods)}"
@@ -179,7 +179,7 @@ class _Demo:
 
     async def end(self) -> None:
         """The Job is done; a last look."""
-        self.say("kubectl get job import")
+        self.echo("kubectl get job import")
         until = time.monotonic() + SECONDS_MAX
         while True:
             job = await self.kube.get(f"{JOBS}/import")
@@ -187,19 +187,19 @@ class _Demo:
             if done == 12 or time.monotonic() > until:
                 break
             await asyncio.sleep(0.1)
-        self.tell(f"{done} of 12 completions.")
-        self.say("stower status")
+        self.report(f"{done} of 12 completions.")
+        self.echo("stower status")
         text = await asyncio.to_thread(_stower, "status", "--state", str(self.state))
         self.out.print(text.stdout.rstrip(), soft_wrap=True)
 
-    # Telling
+    # Output
 
-    def say(self, command: str) -> None:
-        """A command, as a user would type it."""
+    def echo(self, command: str) -> None:
+        """Prints a command as a user would type it."""
         self.out.print(f"\n$ {command}", style="bold", soft_wrap=True)
 
-    def tell(self, what: str) -> None:
-        """What came of it."""
+    def report(self, what: str) -> None:
+        """Prints the result of the last command."""
         self.out.print(what, soft_wrap=True)
 
     def zones(self, pods: dict[str, Object]) -> str:
@@ -252,7 +252,7 @@ def _bound(pods: dict[str, Object]) -> dict[str, str]:
     return {n: p["spec"]["nodeName"] for n, p in pods.items() if p["spec"].get("nodeName")}
 
 
-def _told(pod: Object) -> bool:
+def _is_attempted(pod: Object) -> bool:
     return any(c["type"] == "PodScheduled" for c in pod["status"].get("conditions") or ())
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, name_asked
+from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, requested_name
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.plot import Plot, check_plot, draw
@@ -43,7 +43,7 @@ def run(
 ) -> None:
     """Show devices, the claims that hold them, and the remaining capacity."""
     check_plot(plot_file)
-    name = name_asked(which, inputs, NAME)
+    name = requested_name(which, inputs, NAME)
     workload = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     found = overview(devices_of(workload.related), workload.nodes, name)
     if found is None:

@@ -46,7 +46,7 @@ def run(
         other = f"stower {what}" if what in VIEWS else "kubectl get for objects of the API"
         raise bad_input(f'got "{what}", want pending, or {other}')
     try:
-        waiting = asyncio.run(look(kubeconfig_of(kubeconfig, state), namespace, context))
+        waiting = asyncio.run(pending_pods(kubeconfig_of(kubeconfig, state), namespace, context))
     except KubeError as error:
         raise failed(str(error)) from None
     if output is not Output.TABLE:
@@ -57,7 +57,9 @@ def run(
         print_waiting(waiting, pods)
 
 
-async def look(where: Path | None, namespace: str, context: str = "") -> list[dict[str, Any]]:
+async def pending_pods(
+    where: Path | None, namespace: str, context: str = ""
+) -> list[dict[str, Any]]:
     """Pods without a node, the longest waiting first."""
     inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     path = f"/api/v1{inside}/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, name_asked
+from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, requested_name
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.groups.overview import GroupState, overview
@@ -37,7 +37,7 @@ def run(
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
     """Show pod groups as trees, with their placement and what they wait for."""
-    name = name_asked(which, inputs, NAME)
+    name = requested_name(which, inputs, NAME)
     work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     groups = [obj for obj in work.related if isinstance(obj, PodGroup | CompositePodGroup)]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, name_asked
+from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, requested_name
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.negotiation_printer import named, print_hints, print_negotiations, states
 from stower.cli.output import Output, bad_input, console, emit, lines, table
@@ -52,7 +52,7 @@ def run(
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
     """Show pods whose devices are negotiated with drivers, and what each side waits for."""
-    name = name_asked(which, inputs, NAME)
+    name = requested_name(which, inputs, NAME)
     workload = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     now_ns = time.time_ns()
     found = overview(objects_of(workload, now_ns), name)

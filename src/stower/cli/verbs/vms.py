@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, name_asked
+from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, requested_name
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.model.kinds import VirtualMachine, VirtualMachineMigration
@@ -39,7 +39,7 @@ def run(
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
     """Show VMs with their used, requested and approved sizes, and their migrations."""
-    name = name_asked(which, inputs, NAME)
+    name = requested_name(which, inputs, NAME)
     work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     vms = [obj for obj in work.related if isinstance(obj, VirtualMachine)]

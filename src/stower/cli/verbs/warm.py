@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, name_asked
+from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, requested_name
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.output import Output, bad_input, console, emit, lines, table
@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Show warm pools: users, placeholders and free slots by node, and what is planned."""
     check_plot(plot_file)
-    name = name_asked(which, inputs, NAME)
+    name = requested_name(which, inputs, NAME)
     work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
