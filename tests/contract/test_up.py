@@ -276,7 +276,7 @@ def test_a_cluster_that_does_not_run_is_said_to_be_down(tmp_path: Path) -> None:
         stower("down", "--state", str(state))
     for verb in (("get", "pending"), ("groups",), ("devices",), ("load", str(MANIFEST))):
         code, _, said = stower_in_process(*verb, "--state", str(state))
-        assert (1, True) == (code, "does not run: `stower up --state" in said), said
+        assert (1, True) == (code, "does not run; start it with `stower up --state" in said), said
 
 
 MANIFEST = Path(__file__).parents[2] / "examples" / "tutorial" / "report.yaml"
