@@ -1,5 +1,5 @@
-"""Checks at the start which features an API server supports, and which definitions are missing or
-older than this program.
+"""Checks at the start which features an API server supports, and which CustomResourceDefinitions
+are missing or lack fields that this program uses.
 
 The scheduler runs without kinds that are not served; the reflector looks for them again
 (reflector.py). Source: aggregated discovery (KEP-3352), OpenAPI v3.

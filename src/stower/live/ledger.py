@@ -1,4 +1,5 @@
-"""A driver's ledger in a file: one line of JSON per change, synced to disk before it takes effect.
+"""The ledger of a resource driver in a file: which claims have which devices. One line of JSON per
+change, synced to disk before it takes effect.
 
 A line is a whole transaction: entries that were put, or entries that were dropped. A crash may
 leave the last line incomplete; that change never took effect, and the line is skipped. Any other

@@ -1,6 +1,7 @@
 """Arguments of DynamicResources in a KubeSchedulerConfiguration.
 
-Source: kube-scheduler apis/config DynamicResourcesArgs; `deviceOrder` is Stower's own.
+Source: kube-scheduler apis/config DynamicResourcesArgs. Kubernetes has no `deviceOrder`, the order
+in which the devices of a node are tried.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""ImageReadiness: admits users of a warm pool only to nodes that have their images (seed 001).
+"""ImageReadiness: filters the nodes that lack the images of a pod, for user pods of a WarmPool.
 
-Placeholders may go to any node. Arguments for WarmCapacity, which maintains the pools, enable this
-plugin too.
+Placeholder pods, which hold room for users and pull their images, may go to any node. Arguments for
+WarmCapacity, the plugin that maintains the pools, enable this plugin too. Source: seed 001.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""SchedulingGates: keeps pods with scheduling gates out of the queue (KEP-3521).
+"""SchedulingGates: keeps pods with scheduling gates out of the active queue (KEP-3521).
 
 Source: kube-scheduler plugins/schedulinggates.
 """

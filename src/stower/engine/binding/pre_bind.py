@@ -1,6 +1,7 @@
-"""PreBind: holds pods that have a node until the reservations of their plugins have come true.
+"""PreBind: holds pods that have a node until the API objects show what their plugins reserved.
 
-A reservation writes what it needs, waits for objects to show it, and has a deadline. Where upstream
+A reservation (a volume to bind, a device to allocate) writes what it needs, waits for objects to
+show it, and has a deadline, after which the pod is unreserved and queued again. Where upstream
 polls, this looks again when an object has changed. Must not know what plugins reserve.
 
 Source: kube-scheduler volumebinding BindPodVolumes, dynamicresources PreBind.

@@ -1,4 +1,6 @@
-"""Finds where an engine would place a pod on its current state, and why. Changes nothing."""
+"""A dry run of the scheduling cycle: finds where the engine would place a pod on its current state,
+with the scores and the rejections of each node. Changes nothing. For `stower explain`,
+`stower warm` and the dashboard."""
 
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation, explain

@@ -1,5 +1,5 @@
-"""The preemption evaluator: finds the rows where a pod fits once pods of lower priority left, and
-their victims.
+"""The preemption evaluator: finds the nodes (rows of the state's arrays) where a pod fits once pods
+of lower priority have left, and the victims on each.
 
 Rules as in kube-scheduler's SelectVictimsOnNode: all pods of lower priority leave; if the pod fits
 then, they are reprieved one after another as long as it still fits, those that a disruption budget

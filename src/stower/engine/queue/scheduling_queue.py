@@ -5,8 +5,8 @@ backoff       tried after a delay that doubles with each failure, or before if n
               (KEP-5142); after an error never before
 unschedulable refused; woken by an event that a refusing plugin says may help, or after 5 minutes
 gated         kept out by a PreEnqueue plugin
-held          in a pod group tree, which is in one of these places for all its pods
-in flight     placed, its binding not answered
+held          a member of a pod group; the tree of groups is in one of these places as a whole
+in flight     has a node, and the Binding is not yet answered
 
 Must not know nodes or writes, and reads no clock: time comes in as `now_ns`.
 
