@@ -10,7 +10,8 @@ from tests.contract.test_up import stower
 
 @pytest.mark.more
 @pytest.mark.behaviour("X8")
-def test_the_demo_runs_through_and_leaves_nothing() -> None:
+def test_the_demo_runs_through_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # the reasons of pending pods are not folded
     before = set(Path(tempfile.gettempdir()).glob("stower-demo-*"))
     code, said, error = stower("demo", "--nodes", "12", seconds=120)
     assert (0, "") == (code, error)

@@ -71,7 +71,7 @@ def test_pending_pods_come_with_the_reason_of_each(kubeconfig: Path) -> None:
         "default/big-1": ("Unschedulable", NO_ROOM),
         "default/big-2": ("Unschedulable", NO_ROOM),
         "default/gated": ("SchedulingGated", "scheduling gates: hold, quota"),
-        "default/new": ("", "other has not tried it yet"),
+        "default/new": ("", "not yet attempted by other"),
     } == {pod["pod"]: (pod["reason"], pod["why"]) for pod in found}
 
 
@@ -120,7 +120,7 @@ def test_a_cluster_that_does_not_run_is_told_how_to_start(tmp_path: Path) -> Non
     told = invoke("get", "pending", "--state", state)
     assert 1 == told.exit_code
     assert "cannot reach http://127.0.0.1:1" in told.stderr
-    hint = f"(the cluster of {state} does not run: `stower up --state {state}` starts it)"
+    hint = f"(the cluster of {state} does not run; start it with `stower up --state {state}`)"
     assert told.stderr.endswith(f"{hint}\n")
 
 
@@ -132,7 +132,7 @@ def test_a_web_server_that_is_no_api_server_is_told_so(tmp_path: Path) -> None:
         path = write_kubeconfig(tmp_path / "kubeconfig", url)
         told = invoke("get", "pending", "--kubeconfig", path)
     assert 1 == told.exit_code
-    assert told.stderr.endswith("this is no API server: <html> hello </html>\n")
+    assert told.stderr.endswith("want the response of an API server: <html> hello </html>\n")
 
 
 # stower status
@@ -195,7 +195,7 @@ def test_doctor_finds_what_a_cluster_offers_and_lacks(fake: FakeApi, kubeconfig:
     assert 0 == told.exit_code
     assert "ok" == found["Python"][0]
     assert ("ok", "1 of the first 1 ready") == found["nodes"]
-    assert ("ok", "given") == found["right to create pods/binding"]
+    assert ("ok", "granted") == found["right to create pods/binding"]
     state, text = found["Lease kube-system/kube-scheduler"]
     assert ("note", True) == (state, text.startswith("held by another, renewed 2026-01-01"))
 
@@ -211,7 +211,7 @@ def test_doctor_counts_rights_that_are_missing(fake: FakeApi, kubeconfig: Path) 
     fake.fault = fault
     told = invoke("doctor", "--kubeconfig", kubeconfig)
     assert 1 == told.exit_code
-    assert "not given: kubectl apply -k deploy/scheduler" in told.stdout
+    assert "not granted: run kubectl apply -k deploy/scheduler" in told.stdout
     assert "nodes is forbidden" in told.stdout
     fake.fault = lambda method, path: Response(403, b'{"message": "no reviews"}')
     told = invoke("doctor", "--kubeconfig", kubeconfig)
@@ -267,7 +267,7 @@ def test_load_tells_which_objects_were_refused(
     path = objects(tmp_path, pod("a"), unknown, pod("Not_A_Name"))
     told = invoke("load", path, path, "--kubeconfig", kubeconfig, "--rate", "100000")
     assert 1 == told.exit_code
-    assert told.stdout.startswith("1 created, 1 were there already, 4 failed in ")
+    assert told.stdout.startswith("1 created, 1 already existed, 4 failed in ")
     assert 4 == told.stderr.count(f"stower: {path}")
     assert "n2" not in {node["metadata"]["name"] for node in fake.call("GET", NODES)["items"]}
 
@@ -312,4 +312,4 @@ def test_a_server_that_hides_nodes_is_an_error(
 def test_an_input_excludes_the_options_of_a_cluster(kubeconfig: Path, tmp_path: Path) -> None:
     path = objects(tmp_path, pod("new"))
     told = invoke("fit", path, path, "--kubeconfig", kubeconfig)
-    assert (2, True) == (told.exit_code, "want no INPUT beside them" in told.stderr)
+    assert (2, True) == (told.exit_code, "cannot be combined with INPUT" in told.stderr)

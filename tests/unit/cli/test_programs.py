@@ -142,7 +142,7 @@ def test_options_of_kube_scheduler_become_those_of_run(
 ) -> None:
     assert ["run", *wanted] == kube_scheduler.arguments(given)
     dropped = sum(name.startswith(("--kube-api", "--profiling")) for name in given)
-    assert dropped == capsys.readouterr().err.count(" has no effect here\n")
+    assert dropped == capsys.readouterr().err.count(" has no effect in Stower\n")
 
 
 def test_the_program_of_kube_scheduler_runs_the_scheduler(

@@ -29,7 +29,7 @@ UNKNOWN = Judgement("d/f\x1b[2J", "n9", "unknown")
         (DIFFERS, "d/c -> n1: differs: n2, n3, n4, ... is better (score 70 of 90, rank 2 of 1,234)"
                   ": NodeResourcesFit +15, ImageLocality -5"),
         (REFUSES, "d/d -> n1: refuses: Insufficient cpu; Too many pods"),
-        (PLACES, "d/e -> no node: places: n2 would do, while it is said: no room"),
+        (PLACES, "d/e -> no node: places: n2 is feasible, but the pod is pending: no room"),
         (Judgement("d/f", "n9", "unknown"), "d/f -> n9: unknown"),
     ],
     ids=lambda value: value.verdict if isinstance(value, Judgement) else "",
@@ -71,7 +71,7 @@ def test_the_report_counts_verdicts_and_reasons(capsys: pytest.CaptureFixture[st
     for start in (
         ["agrees", "1", "25.00"], ["differs", "1", "25.00"], ["refuses", "2", "50.00"],
         ["missed", "7", "decided"], ["2", "refuses", "Insufficient"],
-        ["1", "differs", "NodeResourcesFit"], ["d/e", "would", "go", "to", "n2"],
+        ["1", "differs", "NodeResourcesFit"], ["d/e", "would", "be", "bound", "to", "n2"],
         ["d/g", "still", "no", "room"],
     ):  # fmt: skip
         assert start in [row[: len(start)] for row in rows]

@@ -31,7 +31,7 @@ from stower.cli.supervisor import (
 from tests.unit.cli.processes import LAUNCH, READY, Machine, value_of
 from tests.virtual_loop import VirtualLoop
 
-TELLS = f"Scheduling; tells of itself on http://127.0.0.1:4321. {READY}"
+TELLS = f"Scheduling; dashboard and metrics on http://127.0.0.1:4321. {READY}"
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def test_a_folder_is_held_by_one_supervisor(tmp_path: Path) -> None:
     state = tmp_path / "new" / "lab"
     with held(state):
         assert is_held(state)
-        with pytest.raises(UpError, match="a cluster runs from it already; stop it with"):
+        with pytest.raises(UpError, match="a cluster already runs from this folder; stop it with"):
             held(state).__enter__()
     assert not is_held(state)
 
@@ -132,7 +132,7 @@ def test_the_document_of_a_cluster_is_read_or_refused(tmp_path: Path) -> None:
     assert {"kind": "Cluster"} == read_cluster_document(tmp_path)
     assert read_cluster_document(tmp_path / CLUSTER) is None
     (tmp_path / CLUSTER).write_text("[")
-    with pytest.raises(UpError, match="give --nodes or --cluster to describe it anew"):
+    with pytest.raises(UpError, match="give --nodes or --cluster to replace it"):
         read_cluster_document(tmp_path)
 
 
@@ -166,12 +166,12 @@ def test_a_process_that_dies_is_started_again(cluster: Cluster, machine: Machine
     machine.of("run")[0].end(-signal.SIGKILL)
     cluster.loop.advance(1)
     _, second = machine.of("run")
-    assert (["run ended (SIGKILL); it is started again"], second.pid) == (
+    assert (["run ended (SIGKILL); restarting"], second.pid) == (
         cluster.told, cluster.record().processes["run"],
     )  # fmt: skip
     second.end(3)
     cluster.loop.advance(1)
-    assert "run ended (exit code 3); it is started again" == cluster.told[-1]
+    assert "run ended (exit code 3); restarting" == cluster.told[-1]
     cluster.stop.set()
     cluster.loop.turns()
     assert cluster.task.done()
@@ -208,7 +208,10 @@ def test_a_record_that_cannot_be_written_does_not_end_supervision(
 
 @pytest.mark.parametrize(
     ("errors", "said"),
-    [("starting\nstower: error: port 1 is taken\n", "port 1 is taken"), ("", "it ended (1)")],
+    [
+        ("starting\nstower: error: port 1 is taken\n", "port 1 is taken"),
+        ("", "apiserver ended with exit code 1"),
+    ],
 )
 def test_the_reason_of_a_failed_start_is_the_last_line_of_the_log(
     cluster: Cluster, machine: Machine, errors: str, said: str

@@ -91,7 +91,7 @@ def test_the_scheduler_of_a_folder_is_found_by_its_record(
 ) -> None:
     monkeypatch.setattr(supervisor, "LOCK_PAUSE_SECONDS", 0.0)
     told = invoke("top", "--state", tmp_path)
-    assert (1, True) == (told.exit_code, f"no scheduler runs in {tmp_path}: " in told.stderr)
+    assert (1, True) == (told.exit_code, f"no scheduler runs from {tmp_path}: " in told.stderr)
     with held(tmp_path):
         record = Record(1, "https://x", "k", "http://127.0.0.1:8")
         (tmp_path / RECORD).write_bytes(msgspec.json.encode(record))
@@ -129,7 +129,7 @@ def test_a_stream_without_a_state_is_an_error(
     monkeypatch.setattr(top, "PATIENCE_SECONDS", 0.05)
     scheduler.answers = [Stream([{"begin": True}])]
     told = invoke("top", "--port", "7", "--token-file", token)
-    assert (1, True) == (told.exit_code, "does not answer as a scheduler does" in told.stderr)
+    assert (1, True) == (told.exit_code, "no data of a scheduler within 0 s" in told.stderr)
     assert scheduler.ended.wait(5)
 
 

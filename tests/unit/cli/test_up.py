@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from stower.cli import supervisor
 from stower.cli.main import app
-from stower.cli.supervisor import CLUSTER, RECORD, TOKEN, held
+from stower.cli.supervisor import CLUSTER, LOGS, RECORD, TOKEN, held
 from stower.cli.verbs import up
 from tests.unit.cli.processes import LAUNCH, READY, Machine, value_of
 from tests.unit.cli.served import invoke, served, stop_when
 from tests.unit.live.fake_api import FakeApi
 
-TELLS = f"Scheduling; tells of itself on http://127.0.0.1:4321. {READY}"
+TELLS = f"Scheduling; dashboard and metrics on http://127.0.0.1:4321. {READY}"
 POOL = {"name": "node", "count": 1, "capacity": {"cpu": "4", "memory": "8Gi", "pods": "9"}}
 DOCUMENT = json.dumps({"apiVersion": "stower.dev/v1", "kind": "Cluster", "pools": [POOL]})
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -83,7 +83,7 @@ def test_up_goes_on_with_the_nodes_of_an_earlier_start(machine: Machine, state: 
         assert before == json.loads((state / CLUSTER).read_text())
     told = invoke("up", "--state", state, "--node-cpu", "16")
     assert 2 == told.exit_code
-    assert "give --nodes too, to describe the cluster anew" in told.stderr
+    assert "give --nodes too, to replace the description" in told.stderr
 
 
 def test_a_process_that_cannot_start_ends_up(machine: Machine, state: Path) -> None:
@@ -99,7 +99,10 @@ def test_nodes_that_do_not_come_end_up(
 ) -> None:
     monkeypatch.setattr(up, "READY_SECONDS_MAX", 0.01)
     told = invoke("up", "--state", state, "--nodes", "9")
-    assert (1, True) == (told.exit_code, "nodes are not there after 0 s" in told.stderr)
+    assert (1, True) == (
+        told.exit_code,
+        "the cluster is not up after 0 s: want 9 nodes " in told.stderr,
+    )
     assert None not in [process.returncode for _, process in machine.started]
 
 
@@ -120,17 +123,17 @@ def test_up_that_is_interrupted_stops_what_it_has_started(
 
     monkeypatch.setattr(up, "stop_event", stop_event)
     told = invoke("up", "--state", state, "--nodes", "9")
-    assert (130, "stower: stopped before it was up\n") == (told.exit_code, told.stderr)
+    assert (130, "stower: stopped before the cluster was up\n") == (told.exit_code, told.stderr)
     assert None not in [process.returncode for _, process in machine.started]
 
 
 def test_a_folder_that_is_held_or_unusable_is_an_error(machine: Machine, state: Path) -> None:
     with held(state):
         told = invoke("up", "--state", state)
-    assert (1, True) == (told.exit_code, "a cluster runs from it already" in told.stderr)
+    assert (1, True) == (told.exit_code, "a cluster already runs from this folder" in told.stderr)
     (state / CLUSTER).write_text("[")
     told = invoke("up", "--state", state)
-    assert (1, True) == (told.exit_code, "to describe it anew" in told.stderr)
+    assert (1, True) == (told.exit_code, "to replace it" in told.stderr)
     (state / CLUSTER).unlink()
     (state / CLUSTER).with_suffix(".new").mkdir()
     told = invoke("up", "--state", state)
@@ -142,8 +145,11 @@ def test_a_folder_that_is_held_or_unusable_is_an_error(machine: Machine, state: 
     ("arguments", "said"),
     [
         (("--kubernetes", "1.2"), '--kubernetes: got "1.2", want '),
-        (("--cluster", "-", "--detach"), "the background has no input; give a file"),
-        (("--no-scheduler", "--config", "x.yaml"), "are for a scheduler; leave them out"),
+        (("--cluster", "-", "--detach"), "with --detach there is no standard input; give a file"),
+        (
+            ("--no-scheduler", "--config", "x.yaml"),
+            "--no-scheduler: cannot be used with --config, ",
+        ),
         (("--record", "gone/r.ndjson"), "--record gone/r.ndjson: No such file or directory"),
         (("--audit-log-path", "."), "--audit-log-path .: Is a directory"),
         (("--record-max", "1"), "--record-max: got '1', want a size of "),
@@ -213,7 +219,10 @@ def test_detached_cluster_that_ends_says_why(
     told = detach(tmp_path, monkeypatch, Detached("a\nstower: error: no room\n", 3))
     assert (3, "stower: error: no room\n") == (told.exit_code, told.stderr)
     told = detach(tmp_path, monkeypatch, Detached("", 0))
-    assert (1, "stower: error: it ended\n") == (told.exit_code, told.stderr)
+    assert (1, "stower: error: the process ended without a message\n") == (
+        told.exit_code,
+        told.stderr,
+    )
 
 
 def test_detached_cluster_that_is_never_up_is_ended(
@@ -224,7 +233,7 @@ def test_detached_cluster_that_is_never_up_is_ended(
     process = Detached("still starting\n")
     told = detach(tmp_path, monkeypatch, process)
     assert (1, True) == (told.exit_code, process.was_terminated)
-    assert "it is not up after 120 s" in told.stderr
+    assert f"not up after 120 s; see {tmp_path / LOGS}\n" in told.stderr
 
 
 def test_detached_cluster_needs_a_folder_of_its_own(
@@ -232,7 +241,7 @@ def test_detached_cluster_needs_a_folder_of_its_own(
 ) -> None:
     with held(tmp_path):
         told = detach(tmp_path, monkeypatch, Detached(""))
-    assert (1, True) == (told.exit_code, "runs from it already" in told.stderr)
+    assert (1, True) == (told.exit_code, "already runs from this folder" in told.stderr)
     (tmp_path / "logs").write_text("")
     told = detach(tmp_path, monkeypatch, Detached(""))
     assert (1, f"stower: error: --state {tmp_path}: File exists\n") == (

@@ -92,4 +92,4 @@ def test_without_the_option_a_verb_runs_once(
 
 def test_standard_input_cannot_be_read_again(tmp_path: Path) -> None:
     told = invoke("devices", "all", "-", "--watch")
-    assert (2, True) == (told.exit_code, "--watch: - can be read once only" in told.stderr)
+    assert (2, True) == (told.exit_code, "--watch: - can be read only once" in told.stderr)
