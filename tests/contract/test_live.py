@@ -355,4 +355,4 @@ def test_what_was_recorded_over_http_replays_to_the_same_writes(
     assert (0, "") == (ran.returncode, ran.stderr)
     told = json.loads(ran.stdout)
     assert None is told["difference"]
-    assert told["writes"] > 80
+    assert told["writes"] > 40, "a Bind for each pod; a cut may lose an answer, and so an Event"

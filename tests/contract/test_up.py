@@ -257,7 +257,7 @@ def test_down_deletes_what_is_its_own_and_nothing_else(tmp_path: Path) -> None:
         up(state, "--node-cpu", "8")  # the same again is no contradiction
         given = ("up", "--state", str(state), "--node-cpu", "9", "--detach")
         code, _, said = stower_in_process(*given)
-        assert (2, True) == (code, "would change" in said)
+        assert (2, True) == (code, "have no effect" in said)
     finally:
         while OPEN:
             OPEN.pop().close()
