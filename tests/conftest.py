@@ -29,6 +29,7 @@ def _is_worker(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """See pytest. Workers inherit the folder of their controller."""
     os.environ.pop("COLUMNS", None)
+    os.unsetenv("COLUMNS")  # readline sets it beside os.environ, and processes inherit it
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Started in a shell's background; what tests start has to hear of Ctrl-C all the same.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -51,8 +51,8 @@ def fake() -> FakeApi:
 
 @pytest.fixture
 def state(fake: FakeApi, tmp_path: Path) -> Iterator[Path]:
-    """A folder that has the kubeconfig of a server that runs."""
-    folder = tmp_path / "lab"
+    """A folder that has the kubeconfig of a server that runs; its name is longer than a line."""
+    folder = tmp_path / ("lab-" * 50)
     folder.mkdir()
     with served(fake, folder / "kubeconfig"):
         yield folder

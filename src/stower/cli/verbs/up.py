@@ -279,7 +279,8 @@ def _welcome(state: Path, supervisor: Supervisor, nodes: int, took_s: float) -> 
     out.print("  kubectl create deployment web --image=nginx --replicas=3")
     out.print("  kubectl get pods -o wide\n")
     where = "" if state == STATE else f" --state {state}"
-    out.print(f"Logs are in {state / LOGS}. Stop it with Ctrl-C or `stower down{where}`.")
+    logs = f"Logs are in {state / LOGS}. Stop it with Ctrl-C or `stower down{where}`."
+    out.print(logs, soft_wrap=True)  # `up --detach` looks for these words in the log
 
 
 def _detach(state: Path) -> None:
