@@ -35,7 +35,6 @@ def simulate(options: str) -> str:
 
 
 ROWS: Final = (
-    Row("tests", 30, "python -m pytest -n 2 -m long tests", "all tests with the marker `long`"),
     Row("fuzz", 6, "env FUZZ=all python -m pytest -n 2 -m more tests/fuzz",
         "more than 100,000 mutated objects through every decoder and endpoint"),
     Row("seeds", 10, simulate("--seeds 2000"), "2,000 small clusters with all faults"),

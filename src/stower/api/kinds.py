@@ -15,9 +15,9 @@ from stower.api.hooks import Hooks, Prepare
 from stower.api.registry import Resource
 from stower.api.schema import Type
 from stower.api.validation import (
+    cluster_kinds,
     device_classes,
     group_trees,
-    others,
     pod_changes,
     pod_groups,
     resource_claims,
@@ -279,12 +279,12 @@ def _pod_change(call: Call, new: Object, old: Object) -> list[FieldError]:
 
 def _new_event(call: Call, item: Object) -> list[FieldError]:
     is_new = call.resource.group == "events.k8s.io"
-    return others.new_event(item) if is_new else others.event(item)
+    return cluster_kinds.new_event(item) if is_new else cluster_kinds.event(item)
 
 
 _WORKLOAD: Final = Hooks(
-    validate_create=_rule(others.workload),
-    validate_update=_change(others.workload_update),
+    validate_create=_rule(cluster_kinds.workload),
+    validate_update=_change(cluster_kinds.workload_update),
     warnings=lambda call, item: warnings.workload(item),
 )
 
@@ -307,20 +307,21 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         counted=lambda item: item["spec"],
     ),
     ("", "configmaps"): Hooks(
-        validate_create=_rule(others.config_map), validate_update=_change(others.config_map_update)
+        validate_create=_rule(cluster_kinds.config_map),
+        validate_update=_change(cluster_kinds.config_map_update),
     ),
     ("", "events"): Hooks(validate_create=_new_event),
     ("", "limitranges"): Hooks(
-        prepare_create=_new_limit_range, validate_create=_rule(others.limit_range)
+        prepare_create=_new_limit_range, validate_create=_rule(cluster_kinds.limit_range)
     ),
     ("", "nodes"): Hooks(
-        validate_create=_rule(others.node),
-        validate_update=_change(others.node_update),
-        validate_status=_change(others.node_status),
+        validate_create=_rule(cluster_kinds.node),
+        validate_update=_change(cluster_kinds.node_update),
+        validate_status=_change(cluster_kinds.node_status),
     ),
     ("", "replicationcontrollers"): Hooks(
-        validate_create=_rule(others.controller),
-        validate_update=_change(others.controller_update),
+        validate_create=_rule(cluster_kinds.controller),
+        validate_update=_change(cluster_kinds.controller_update),
         warnings=lambda call, item: warnings.workload(item),
     ),
     ("apps", "deployments"): replace(
@@ -381,36 +382,36 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         _storage("volumeattachments"), prepare_status=_same_metadata
     ),
     ("node.k8s.io", "runtimeclasses"): Hooks(
-        validate_create=_rule(others.runtime_class),
-        validate_update=_change(others.runtime_class_update),
+        validate_create=_rule(cluster_kinds.runtime_class),
+        validate_update=_change(cluster_kinds.runtime_class_update),
     ),
     ("apps", "replicasets"): _WORKLOAD,
     ("apps", "statefulsets"): Hooks(
-        validate_create=_rule(others.stateful_set),
-        validate_update=_change(others.stateful_set_update),
+        validate_create=_rule(cluster_kinds.stateful_set),
+        validate_update=_change(cluster_kinds.stateful_set_update),
         warnings=lambda call, item: warnings.templated(item),
     ),
     ("batch", "cronjobs"): Hooks(
-        validate_create=_rule(others.cron_job),
-        validate_update=lambda call, new, old: others.cron_job(new, old),
+        validate_create=_rule(cluster_kinds.cron_job),
+        validate_update=lambda call, new, old: cluster_kinds.cron_job(new, old),
     ),
     ("coordination.k8s.io", "leases"): Hooks(
         prepare_create=lambda call, item: _without_strategy(item),
         prepare_update=lambda call, new, old: _without_strategy(new),
-        validate_create=_rule(others.lease),
-        validate_update=_change(others.lease_update),
+        validate_create=_rule(cluster_kinds.lease),
+        validate_update=_change(cluster_kinds.lease_update),
     ),
     ("", "namespaces"): Hooks(
         prepare_create=_new_namespace,
         prepare_update=_changed_namespace,
-        validate_create=_rule(others.namespace),
-        validate_update=_change(others.namespace_update),
-        validate_status=_change(others.namespace_status),
+        validate_create=_rule(cluster_kinds.namespace),
+        validate_update=_change(cluster_kinds.namespace_update),
+        validate_status=_change(cluster_kinds.namespace_status),
     ),
     ("", "persistentvolumeclaims"): Hooks(
         prepare_create=_phase("Pending"),
-        validate_create=_rule(others.claim),
-        validate_update=_change(others.claim_update),
+        validate_create=_rule(cluster_kinds.claim),
+        validate_update=_change(cluster_kinds.claim_update),
     ),
     ("", "persistentvolumes"): Hooks(
         prepare_create=_pending_volume, prepare_status=_changed_volume_status
@@ -418,8 +419,8 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     ("", "secrets"): Hooks(
         prepare_create=_new_secret,
         prepare_update=_changed_secret,
-        validate_create=_rule(others.secret),
-        validate_update=_change(others.secret_update),
+        validate_create=_rule(cluster_kinds.secret),
+        validate_update=_change(cluster_kinds.secret_update),
     ),
     ("", "services"): Hooks(prepare_create=_new_service, prepare_update=_changed_service),
     custom_resources.KEY: Hooks(
@@ -432,25 +433,25 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     ("apps", "daemonsets"): Hooks(
         prepare_create=_new_daemon_set,
         prepare_update=_changed_daemon_set,
-        validate_create=_rule(others.workload),
-        validate_update=_change(others.workload_update),
+        validate_create=_rule(cluster_kinds.workload),
+        validate_update=_change(cluster_kinds.workload_update),
     ),
     ("batch", "jobs"): Hooks(
         prepare_create=_new_job,
         prepare_update=_changed_job,
-        validate_create=_rule(others.job),
-        validate_update=_change(others.job_update),
+        validate_create=_rule(cluster_kinds.job),
+        validate_update=_change(cluster_kinds.job_update),
     ),
     ("policy", "poddisruptionbudgets"): Hooks(
         prepare_create=_new_budget,
-        validate_create=_rule(others.budget),
-        validate_update=_change(others.budget_update),
-        validate_status=_change(others.budget_status),
+        validate_create=_rule(cluster_kinds.budget),
+        validate_update=_change(cluster_kinds.budget_update),
+        validate_status=_change(cluster_kinds.budget_status),
     ),
     ("scheduling.k8s.io", "priorityclasses"): Hooks(
         prepare_create=_new_priority_class,
-        validate_create=_rule(others.priority_class),
-        validate_update=_change(others.priority_class_update),
+        validate_create=_rule(cluster_kinds.priority_class),
+        validate_update=_change(cluster_kinds.priority_class_update),
     ),
 }
 NONE: Final = Hooks()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from stower.api.errors import FieldError, unsupported
+from stower.api.validation.cluster_kinds import conditions
 from stower.api.validation.group_parts import (
     TEMPLATES_MAX,
     claims,
@@ -20,7 +21,6 @@ from stower.api.validation.group_parts import (
     priority,
     topology,
 )
-from stower.api.validation.others import conditions
 from stower.api.validation.rules import (
     IMMUTABLE,
     Faults,

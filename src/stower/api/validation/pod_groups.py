@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from stower.api.errors import FieldError, unsupported
+from stower.api.validation.cluster_kinds import conditions
 from stower.api.validation.group_parts import (
     CLAIMS_MAX,
     TEMPLATES_MAX,
@@ -20,7 +21,6 @@ from stower.api.validation.group_parts import (
     topology,
     unchanged,
 )
-from stower.api.validation.others import conditions
 from stower.api.validation.rules import Faults, Object, invalid, named, required, too_many
 from stower.model import names
 
