@@ -1,7 +1,13 @@
-"""Drivers: who allocates devices that nobody can list in advance, and agrees with the scheduler on
-where. An author writes a `Driver`; everything that goes over the API is the `Controller`'s.
+"""A framework for resource drivers that negotiate with the scheduler (KEP-3063): drivers of devices
+that cannot be published as ResourceSlices, because they are created on demand.
 
-Pure, as the engine is; stower.live.driver runs it on an API server.
+The author of a driver subclasses `Driver` (author), whose methods allocate and free devices.
+`Controller` (controller) does all work with the API objects: it answers in PodScheduling which
+nodes are unsuitable for a pod, and writes allocations to ResourceClaims. `Ledger` (ledger) records
+the devices that are allocated for each claim, across restarts.
+
+Pure, as the engine is: must not know files, sockets, clocks or threads. stower.live.driver runs it
+on an API server.
 """
 
 from stower.driver.author import Allocation, Driver, Refused, Wanted, wanted

@@ -1,4 +1,8 @@
-"""What the author of a driver writes."""
+"""The API for the author of a resource driver: the class `Driver`, which the author subclasses, and
+the types of its arguments and results.
+
+Must not know how the driver is run, or the API server.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,19 +14,20 @@ from stower.model.kinds import Node, Pod, ResourceClaim, ResourceClass
 
 
 class Refused(Exception):
-    """Nothing can be allocated there, now; the text says why, for whoever reads Events."""
+    """Raised by a driver when devices cannot be allocated or freed now. The message appears in
+    Events."""
 
 
 class Allocation(NamedTuple):
-    """What one claim is given. `devices`: (request, pool, device) of each, of which there may be
-    none (an optional device that is not there); `nodes`: the nodes that reach them, or the labels
-    of these nodes; None for all nodes."""
+    """The allocation of one claim. `devices`: (request, pool, device) of each device; empty where
+    an optional device does not exist. `nodes`: the names of the nodes that can reach the devices,
+    or labels that these nodes have; None for all nodes."""
 
     devices: Sequence[tuple[str, str, str]] = ()
     nodes: Collection[str] | Mapping[str, str] | None = None
 
     def status(self, driver: str) -> dict[str, Any]:
-        """As status.allocation of a claim has it."""
+        """Returns the allocation in the format of status.allocation of a ResourceClaim."""
         results = [
             {"request": request, "driver": driver, "pool": pool, "device": device}
             for request, pool, device in self.devices
@@ -49,8 +54,8 @@ class Allocation(NamedTuple):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Devices that a claim asks for: under which request an allocation names them, of which class,
-    and how many."""
+    """Devices that a claim requests: the name of the request (used in the allocation), the class
+    and the number of devices."""
 
     request: str
     class_name: str
@@ -58,8 +63,9 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def wanted(claim: ResourceClaim) -> list[Wanted]:
-    """What a claim asks for, request by request; of alternatives the first. A driver that serves
-    others of them looks at claim.spec.devices.requests itself."""
+    """Returns the devices that a claim requests, one entry per request; of `firstAvailable` only
+    the first alternative. A driver that supports the other alternatives reads
+    claim.spec.devices.requests itself."""
     found = []
     for request in claim.spec.devices.requests or ():
         one, name = request.exactly, request.name
@@ -72,12 +78,12 @@ def wanted(claim: ResourceClaim) -> list[Wanted]:
 
 
 class Driver:
-    """A driver. Its methods are called one at a time, and may be called again for the same claims:
-    after a crash, nobody knows how far the last call has come.
+    """The base class of resource drivers. Its methods are called one at a time, and may be called
+    again for the same claims: after a crash, it is unknown whether the last call completed.
 
-    `taken`: what was taken so far, by claim uid. It is kept for the driver across restarts, so that
-    one that only counts needs no memory of its own. `nodes`, `classes`: the nodes and
-    ResourceClasses of the cluster by name, as they were when the method was called.
+    `taken`: the ledger's entries by claim uid. It persists across restarts, so that a driver that
+    only counts devices needs no storage of its own. `nodes`, `classes`: the nodes and
+    ResourceClasses of the cluster by name, at the time of the call.
     """
 
     name = ""  # as in ResourceClass.driverName
@@ -88,19 +94,21 @@ class Driver:
     def unsuitable_nodes(
         self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
     ) -> Iterable[str]:
-        """The nodes among these on which the claims cannot all be allocated together: of claims for
-        which something was taken there before, as good as allocated. Some may be gone by now."""
+        """Returns the nodes, of those given, on which the claims cannot all be allocated together.
+        Claims that the ledger has devices for on a node count as allocated there. Some of the nodes
+        may have been deleted."""
         raise NotImplementedError
 
     def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
-        """Take devices for all of these claims, so that they can be used on the node ("": on any):
-        one allocation for each claim. Raises Refused, having taken nothing.
+        """Allocates devices for all of these claims, usable on the node ("": on any node), and
+        returns one Allocation per claim. Raises Refused if nothing was allocated.
 
-        For a claim for which devices were taken before, the same. For a claim that waits for a pod,
-        `unsuitable_nodes` was asked about pod, claims and node before.
+        Returns the same devices again for a claim that already has devices. For claims of a pod
+        that waits, `unsuitable_nodes` was called with the pod, the claims and the node before.
         """
         raise NotImplementedError
 
     def deallocate(self, claim: Entry) -> None:
-        """Give back what was taken for the claim, if anything was. Raises Refused: try later."""
+        """Frees the devices of the claim, if it has any. Raises Refused to be called again
+        later."""
         raise NotImplementedError

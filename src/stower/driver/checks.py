@@ -1,5 +1,7 @@
-"""Whether what a driver says it has allocated is what was asked for: its mistakes are found here,
-before they are written where nothing but the API server would refuse them, or nobody.
+"""Validates the allocations that a driver returns, before they are written to ResourceClaims:
+requests and counts, names of pools and devices, and nodes.
+
+The API server would reject some of these errors, but not all.
 
 Source: ValidateResourceClaimStatusUpdate of Kubernetes (names, at most 32 devices).
 """
@@ -19,7 +21,8 @@ EXACT: Final = ("", "ExactCount")
 def allocation_fault(
     claim: ResourceClaim, given: Allocation, node: str, nodes: Mapping[str, Node]
 ) -> str:
-    """What is wrong with it, "" for nothing. `node`: where it was asked for, "" for anywhere."""
+    """Returns what is wrong with the allocation of a claim, "" for nothing. `node`: the node that
+    the devices were requested on, "" for any."""
     found = _devices_fault(claim, given) or _nodes_fault(given, node, nodes)
     return f"{claim.metadata.key}: {found}" if found else ""
 
@@ -47,7 +50,8 @@ def _devices_fault(claim: ResourceClaim, given: Allocation) -> str:
 
 
 def _count_fault(request: DeviceRequest, counts: dict[str, int]) -> str:
-    """Of one request, which is then dealt with."""
+    """Returns what is wrong with the devices of one request, and removes the request from
+    `counts`."""
     options = {f"{request.name}/{one.name}": one for one in request.first_available or ()}
     if request.exactly is not None:
         options[request.name] = request.exactly

@@ -1,9 +1,10 @@
-"""Controller: runs a driver against the API's objects, sans I/O. Events go in; writes to the API
-and calls of the driver come out, and each is answered by its id.
+"""The controller of a resource driver, sans I/O: takes watch events and results, and returns writes
+to the API and calls of the driver. A result has the id of its write or call.
 
-The rules (rules.py) decide from the watched objects and the ledger alone. The controller keeps what
-is in flight (operations.py), what the driver answered about nodes (node_suitability.py), and which
-objects to look at next (work_queue.py).
+The rules (rules.py) decide from the watched objects and the ledger alone. The controller keeps the
+operations in flight (operations.py), the driver's answers about nodes (node_suitability.py), and
+the keys of the objects to reconcile next (work_queue.py). Must not know how calls and writes are
+executed (executor.py, stower.live.driver).
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +59,7 @@ RETRIABLE: Final = (404, 429)  # a retry may succeed, or the object is gone
 
 
 class Counts(msgspec.Struct):
-    """Numbers of what the driver has done since its start."""
+    """The numbers of a driver's results since its start, for its metrics."""
 
     answers: int = 0
     allocations: int = 0
@@ -74,8 +75,8 @@ class Controller:
     def __init__(
         self, driver: str, entries: Mapping[str, Entry], rules: Rules | None = None
     ) -> None:
-        """`entries`: the driver's ledger by claim uid, updated by the caller as it carries out
-        Taking, Freeing and Adopting."""
+        """`entries`: the driver's ledger by claim uid, updated by the caller as it executes Taking,
+        Freeing and Adopting."""
         self.driver = driver
         self.counts = Counts()
         self.seen: Seen = (objects := Objects())
@@ -94,12 +95,12 @@ class Controller:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When to send a Tick if no other event comes before."""
+        """The time at which to send a Tick if no other event comes before; None for never."""
         return self._queue.next_timer_ns
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in flight or due."""
+        """Whether nothing is in flight and no object is due."""
         return (
             self._operations.is_empty
             and not self._suitability.is_asking
@@ -108,7 +109,7 @@ class Controller:
         )
 
     def step(self, event: Event, now_ns: int) -> list[Output]:
-        """Process one event and return what to send now."""
+        """Processes one event and returns the outputs to execute now."""
         self._outbox.start_step(now_ns)
         if isinstance(event, Observed):
             self._observe(event.object, event.type is WatchType.DELETED)
@@ -144,9 +145,9 @@ class Controller:
             self._queue.add((ResourceClaim, f"{entry.namespace}/{entry.name}"))
 
     def _adopt(self) -> None:
-        """Put allocations of this driver that the ledger does not have into the ledger, before
-        anything is allocated: the ledger was lost, or the last process ended before it had cleared
-        them. Their devices are in use, and are freed as all others are."""
+        """Adds allocations of this driver that are missing in the ledger to the ledger, before
+        anything is allocated. They are missing if the ledger was lost, or if the last process ended
+        before it had cleared them. Their devices are in use, and are freed like all others."""
         found = [
             adopted(claim)
             for claim in self._objects.claims()
@@ -173,7 +174,7 @@ class Controller:
         self._queue_all()
 
     def _observe(self, obj: ApiObject, is_deleted: bool) -> None:
-        """Store the object and queue all whose next action may depend on it."""
+        """Stores the object and queues all objects whose next action may depend on it."""
         key = (type(obj), obj.metadata.key)
         if isinstance(obj, Pod) and not obj.spec.resource_claims:
             return
@@ -218,8 +219,8 @@ class Controller:
                 self._queue.add(key if key[0] is not PodScheduling else (Pod, key[1]))
 
     def _reconcile(self) -> None:
-        """Start the next actions of all keys that are due. A blocked key comes again when its
-        operation finishes or its object's version arrives; one in backoff, by its timer."""
+        """Starts the next actions of all keys that are due. A blocked key is queued again when its
+        operation finishes or its object's version arrives; a key in backoff, by its timer."""
         if not self._is_listed:
             return
         while (key := self._queue.get()) is not None:
@@ -254,7 +255,7 @@ class Controller:
         return freed or found
 
     def _start(self, key: Key, actions: Sequence[Action]) -> None:
-        """Send the actions as one operation, unless one of their objects is blocked."""
+        """Sends the actions as one operation, unless one of their objects is blocked."""
         keys = [key]
         for action in actions:
             if isinstance(action, Write):
@@ -281,7 +282,8 @@ class Controller:
                     self._take(operation, action)
 
     def _take(self, operation: Operation, take: Take) -> None:
-        """Allocate all claims in one call of the driver, or write what it has allocated before."""
+        """Allocates all claims in one call of the driver, or writes the allocations that the ledger
+        already has."""
         known = [self._entries.get(claim.metadata.uid) for claim in take.claims]
         if all(entry is not None and entry.allocation is not None for entry in known):
             self._write_allocations(operation, take)
@@ -372,8 +374,9 @@ class Controller:
             self._queue.add(pod_key)
 
     def _finish_if_answered(self, operation: Operation) -> None:
-        """Once all its outputs are answered, release the operation's objects and queue them and
-        whatever they blocked; after a failure, the first waits for its backoff."""
+        """Once all outputs of the operation are answered, releases its objects, and queues them and
+        the objects that they blocked. After a failure, the first object is queued after a
+        backoff."""
         if operation.unanswered:
             return
         self._operations.finish(operation)
@@ -392,8 +395,8 @@ class Controller:
                     self._queue.add((Pod, pod))
 
     def _record_rejected_write(self, operation: Operation, event: WriteFailed) -> None:
-        """Record an Event about each of the driver's claims in the operation if the API server
-        rejects the write for good."""
+        """Records an Event for each of the driver's claims in the operation if the API server
+        rejects the write permanently."""
         if not 400 <= event.code < 500 or event.code in RETRIABLE:
             return
         names = [name for view, name in operation.keys if view is ResourceClaim]

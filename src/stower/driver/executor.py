@@ -1,5 +1,9 @@
-"""Carry out what a controller says: the driver's methods and its ledger, in the order that a crash
-at any point can stand."""
+"""Executes the outputs of a driver's Controller: calls the methods of the Driver, updates the
+ledger, and returns the result as an Event for the Controller.
+
+The ledger is written before devices are allocated and after they are freed, so that a crash between
+any two steps loses no device. Must not know the API server: writes go to a function of the caller.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +32,8 @@ Call = Examination | Taking | Freeing | Adopting
 def carry_out(
     output: Output, driver: Driver, ledger: Ledger, write: Callable[[Any], Event]
 ) -> Event:
-    """Do it; the answer. `write`: how to write to the API."""
+    """Executes an output and returns its result. `write`: sends a write to the API and returns its
+    result."""
     if isinstance(output, Call):
         return call(output, driver, ledger)
     return write(output)
@@ -37,8 +42,8 @@ def carry_out(
 def call(
     output: Call, driver: Driver, ledger: Ledger, tell: Callable[[Exception], None] | None = None
 ) -> Event:
-    """Call the driver. What goes wrong within it is an answer, too; `tell` is told of it, where it
-    is no refusal."""
+    """Calls the driver and returns the result; an exception becomes a result with an error. `tell`
+    receives each exception except Refused."""
     try:
         if isinstance(output, Examination):
             return _examined(output, driver)
@@ -57,7 +62,7 @@ def call(
 
 
 def failure(output: Call, error: BaseException) -> Event:
-    """The answer that says what went wrong."""
+    """Returns the result of a call that raised `error`."""
     text = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
     text = text or type(error).__name__
     if isinstance(output, Examination):
@@ -73,8 +78,10 @@ def _examined(output: Examination, driver: Driver) -> Examined:
 
 
 def _taken(output: Taking, driver: Driver, ledger: Ledger) -> Taken:
-    """First it is noted that devices may be taken; a refusal takes the note back, and one that was
-    made before a crash: of what has no allocation there, nobody was told."""
+    """Allocates devices. The entries are stored before the call of the driver. If the driver
+    refuses, these entries are dropped; so are entries without an allocation that an earlier process
+    stored before it crashed, after the driver has freed them: their allocation was never written to
+    the API."""
     known = ledger.entries
     fresh = [entry for entry in output.entries if entry.uid not in known]
     doubtful = [known[e.uid] for e in output.entries if e.uid in known]

@@ -1,7 +1,9 @@
-"""The ledger: what a driver has taken for which claim. It outlives the driver's process.
+"""The ledger of a resource driver: records the devices that are allocated for each claim. It
+outlives the driver's process.
 
-An entry is made before devices are taken, and goes after they were given back: what is in no entry
-was not taken by this driver.
+An entry is stored before devices are allocated, and is dropped after they were freed. Devices
+without an entry were not allocated by this driver. Must not know how entries are stored;
+stower.live.ledger stores them in a file.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,8 +13,8 @@ import msgspec
 
 
 class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Devices of one claim, by its uid. `allocation`: as the claim's status has it; None while they
-    are being taken, when nobody knows whether they are."""
+    """The devices of one claim, by the claim's uid. `allocation`: as in the claim's status; None
+    during the allocation, when it is unknown whether devices are allocated."""
 
     uid: str
     namespace: str
@@ -22,36 +24,37 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def devices(self) -> list[tuple[str, str, str]]:
-        """(request, pool, device) of each that was given, as in Allocation."""
+        """(request, pool, device) of each allocated device, as in Allocation."""
         results = ((self.allocation or {}).get("devices") or {}).get("results") or ()
         return [(one["request"], one["pool"], one["device"]) for one in results]
 
 
 class Ledger(Protocol):
-    """Entries by claim uid."""
+    """Entries by claim uid, in storage."""
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """All there are, in the order in which they were made."""
+        """All entries by claim uid, in the order in which they were stored."""
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Keep these: all of them or none, and when this returns, for good. Raises OSError."""
+        """Stores these entries: all of them or none. They are durable when this returns. Raises
+        OSError."""
 
     def drop(self, uids: Iterable[str]) -> None:
-        """Forget these, in the same way. Raises OSError."""
+        """Drops the entries with these uids, as atomically and durably as `put`. Raises OSError."""
 
 
 class MemoryLedger:
-    """A ledger for simulations and tests: it lives as long as whoever holds it."""
+    """A ledger in memory, for simulations and tests."""
 
     def __init__(self, entries: Mapping[str, Entry] | None = None) -> None:
         self.entries: dict[str, Entry] = dict(entries or {})
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """See Ledger."""
+        """Stores entries; see Ledger."""
         self.entries.update((entry.uid, entry) for entry in entries)
 
     def drop(self, uids: Iterable[str]) -> None:
-        """See Ledger."""
+        """Drops entries; see Ledger."""
         for uid in uids:
             self.entries.pop(uid, None)

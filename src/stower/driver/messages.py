@@ -1,4 +1,8 @@
-"""What a controller is told, and what it has done: calls of the driver, and their answers by id."""
+"""Events and outputs of a driver's Controller, matched by id.
+
+An output is a write to the API or a call of the driver: Examination, Taking, Freeing, Adopting. The
+result of a call comes back as the event with the same id: Examined, Taken, Freed, Adopted.
+"""
 
 import msgspec
 
@@ -10,7 +14,7 @@ from stower.model.kinds import Pod, ResourceClaim
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """Call Driver.unsuitable_nodes; answered by Examined."""
+    """Requests a call of Driver.unsuitable_nodes; answered by Examined."""
 
     id: int
     pod: Pod
@@ -19,7 +23,8 @@ class Examination(msgspec.Struct, frozen=True):
 
 
 class Taking(msgspec.Struct, frozen=True):
-    """Note `entries` in the ledger, call Driver.allocate, note what it gave; answered by Taken."""
+    """Requests an allocation: store `entries` in the ledger, call Driver.allocate, store the
+    allocations; answered by Taken."""
 
     id: int
     claims: tuple[ResourceClaim, ...]
@@ -28,22 +33,23 @@ class Taking(msgspec.Struct, frozen=True):
 
 
 class Freeing(msgspec.Struct, frozen=True):
-    """Call Driver.deallocate, forget the entry; answered by Freed."""
+    """Requests a call of Driver.deallocate, and that the entry is dropped then; answered by
+    Freed."""
 
     id: int
     entry: Entry
 
 
 class Adopting(msgspec.Struct, frozen=True):
-    """Note `entries` in the ledger, which the API has and the ledger has not; answered by
-    Adopted."""
+    """Requests that `entries`, allocations that the API has and the ledger lacks, are stored in the
+    ledger; answered by Adopted."""
 
     id: int
     entries: tuple[Entry, ...]
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """The nodes that will not do, or why that is not known."""
+    """The result of an Examination: the unsuitable nodes, or an error."""
 
     id: int
     refused: frozenset[str] = NOTHING
@@ -51,7 +57,8 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """The entries as they are in the ledger now, or why nothing was taken."""
+    """The result of a Taking: the entries that are in the ledger now, or why nothing was
+    allocated."""
 
     id: int
     entries: tuple[Entry, ...] = ()
@@ -59,14 +66,14 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class Freed(msgspec.Struct, frozen=True):
-    """It was given back, or why not."""
+    """The result of a Freeing; `error` is "" if the devices were freed."""
 
     id: int
     error: str = ""
 
 
 class Adopted(msgspec.Struct, frozen=True):
-    """They were noted, or why not."""
+    """The result of an Adopting; `error` is "" if the entries were stored."""
 
     id: int
     error: str = ""

@@ -1,8 +1,10 @@
-"""What the driver has answered about nodes, for each pod, and when the driver is asked again.
+"""Caches the driver's answers about unsuitable nodes per pod, and decides when the driver is asked
+again.
 
-An answer about all candidate nodes counts for REFRESH_NS; while the driver is asked again, its last
-answer stays in use. About the selected node alone, only an answer newer than the last change of
-the ledger counts.
+An answer about all candidate nodes is valid for REFRESH_NS, and stays in use until the next answer
+arrives. An answer about the selected node alone is valid until the ledger changes: it decides
+whether devices are allocated. Nodes on which an allocation failed count as unsuitable for
+REFRESH_NS. Must not know how answers are written to PodScheduling (rules.py).
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,8 @@ NEVER_NS: Final = 1 << 62
 
 class Answer(NamedTuple):
     """The driver's answer about `nodes`. `subject`: the uids of the pod and its claims. `serial`:
-    of the ledger when the driver was asked. `is_old`: ask again, and use this until then."""
+    the version of the ledger when the driver was asked. `is_old`: the driver must be asked again;
+    the answer is used until the next one arrives."""
 
     subject: object
     nodes: frozenset[str]
@@ -37,7 +40,7 @@ Question = tuple[str, bool]  # the pod's key; whether it is about the selected n
 
 
 class Asked(NamedTuple):
-    """A question to the driver that is not answered. `answer` lacks what is unsuitable."""
+    """A question to the driver without an answer yet; `answer.unsuitable` is empty."""
 
     question: Question
     answer: Answer
@@ -45,12 +48,12 @@ class Asked(NamedTuple):
 
     @property
     def pod_key(self) -> str:
-        """The pod that the question is about."""
+        """The key of the pod that the question is about."""
         return self.question[0]
 
 
 class NodeSuitability:
-    """Answers of the driver, and nodes on which an allocation failed."""
+    """The driver's answers by pod, and the nodes on which an allocation failed."""
 
     def __init__(self, outbox: Outbox, queue: WorkQueue) -> None:
         self._outbox = outbox
@@ -65,19 +68,19 @@ class NodeSuitability:
 
     @property
     def is_asking(self) -> bool:
-        """Whether the driver has questions that it has not answered."""
+        """Whether a question to the driver is unanswered."""
         return bool(self._asked)
 
     def forget_pod(self, pod_key: str) -> None:
-        """The pod is gone or has a node: it needs no answers."""
+        """Drops the answers for a pod that is deleted or has a node."""
         self._answers.pop((pod_key, True), None)
         self._answers.pop((pod_key, False), None)
 
     def unsuitable_nodes(
         self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
     ) -> frozenset[str] | None:
-        """Those of `nodes` that do not suit the claims; None if that is not known: then the driver
-        is asked, and the pod is queued when it answers."""
+        """Returns the nodes of `nodes` that are unsuitable for the claims; None if there is no
+        valid answer: then asks the driver, and queues the pod when the answer arrives."""
         question = (pod.metadata.key, len(nodes) == 1)
         subject = (pod.metadata.uid, tuple(claim.metadata.uid for claim in claims))
         answer = self._answers.get(question)
@@ -101,13 +104,14 @@ class NodeSuitability:
         return (answer.unsuitable | self.failed_nodes(pod)).intersection(nodes)
 
     def answered(self, id: int) -> Asked:
-        """The question with this id, which the driver has answered or failed to answer."""
+        """Removes and returns the question with this id, after the driver has answered or
+        failed."""
         asked = self._asked.pop(id)
         self._asking.discard(asked.question)
         return asked
 
     def keep_answer(self, asked: Asked, unsuitable: frozenset[str]) -> None:
-        """Use the driver's answer from now on."""
+        """Stores the driver's answer."""
         pod_key, is_selected_node = asked.question
         answer = asked.answer._replace(unsuitable=unsuitable)
         self._answers[asked.question] = answer
@@ -122,12 +126,12 @@ class NodeSuitability:
     # Failed allocations
 
     def allocation_failed(self, pod: Pod, node: str) -> None:
-        """Count the node as unsuitable for the pod until the next refresh."""
+        """Counts the node as unsuitable for the pod for the next REFRESH_NS."""
         failed = self._failed_nodes.setdefault(pod.metadata.uid, {})
         failed[node] = self._outbox.now_ns + REFRESH_NS
 
     def failed_nodes(self, pod: Pod | None) -> frozenset[str]:
-        """Nodes on which an allocation for the pod failed in the last REFRESH_NS."""
+        """Returns the nodes on which an allocation for the pod failed in the last REFRESH_NS."""
         failed = self._failed_nodes.get(pod.metadata.uid) if pod is not None else None
         if failed is None:
             return NOTHING
@@ -137,7 +141,7 @@ class NodeSuitability:
     # Refresh
 
     def ledger_changed(self) -> None:
-        """Devices were allocated or freed: ask about all nodes again soon."""
+        """Records that devices were allocated or freed, and schedules a refresh."""
         self._serial += 1
         self._refresh_after(LEDGER_CHANGE_NS)
 
@@ -147,9 +151,9 @@ class NodeSuitability:
             self._queue.add_after(REFRESH, delay_ns)
 
     def refresh(self) -> None:
-        """Ask the driver again about all nodes of all waiting pods, if it is time. Earlier answers
-        stay in use meanwhile, since the driver may take longer than REFRESH_NS; those from before
-        the last ledger change do not."""
+        """If a refresh is due, queues all waiting pods so that the driver is asked about all their
+        nodes again. Earlier answers stay in use meanwhile, since the driver may take longer than
+        REFRESH_NS; answers from before the last change of the ledger do not."""
         if self._refresh_at_ns > self._outbox.now_ns:
             return
         self._refresh_at_ns = NEVER_NS

@@ -1,4 +1,8 @@
-"""What a driver knows of the API's objects, as it was last told."""
+"""Stores the API objects that a driver's controller watches, in the versions that the watch last
+delivered, with an index from claims to pods.
+
+Must not know rules, operations or the ledger.
+"""
 
 from collections.abc import Sequence
 
@@ -9,7 +13,7 @@ Key = tuple[type, str]  # view, and namespace/name
 
 
 class Objects:
-    """All that a controller has been told of; see rules.Seen."""
+    """The watched objects by kind and key; implements rules.Seen."""
 
     def __init__(self) -> None:
         self.by_key: dict[Key, ApiObject] = {}
@@ -53,7 +57,7 @@ class Objects:
         return found if isinstance(found, ResourceClaim) else None
 
     def claims(self) -> list[ResourceClaim]:
-        """All of them."""
+        """Returns all ResourceClaims."""
         return [obj for obj in self.by_key.values() if isinstance(obj, ResourceClaim)]
 
     def scheduling(self, key: str) -> PodScheduling | None:

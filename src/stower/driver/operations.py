@@ -1,9 +1,9 @@
-"""Operations: the writes and driver calls that a driver's controller has sent for some objects, and
-whose answers it has not seen.
+"""Tracks operations: the writes and driver calls that a driver's controller has sent for a set of
+objects and that are not answered yet.
 
-One operation at a time for each object. After an operation, its objects also stay untouched until
-the watch has delivered the versions that its writes made: decisions never rest on objects older
-than our own writes.
+An object is in at most one operation. After an operation, its objects stay blocked until the watch
+has delivered the versions that its writes made, so that no decision is based on objects older than
+the controller's own writes. Must not know why an operation was started (rules.py).
 """
 
 from typing import Final
@@ -26,7 +26,8 @@ CONFLICT_NS: Final = 3 * SECOND_NS  # and so long for the version that ours conf
 
 
 class Operation:
-    """What is in flight for `keys`; the first is the object that it was started for."""
+    """Outputs in flight for the objects `keys`. The first key is the object that it was started
+    for."""
 
     def __init__(self, keys: tuple[Key, ...]) -> None:
         self.keys = keys
@@ -54,30 +55,32 @@ class Operations:
         return not self._by_id
 
     def is_blocked(self, key: Key) -> bool:
-        """Whether nothing may be started for the object now: an operation is in flight, or the
-        watch is behind our own writes. A pod also waits for its PodScheduling."""
+        """Returns whether no operation may start for the object now, because an operation is in
+        flight, or because the watch has not delivered the controller's own write. A pod is also
+        blocked by its PodScheduling."""
         if key in self._by_key or key in self._expected:
             return True
         return key[0] is Pod and (PodScheduling, key[1]) in self._expected
 
     def start(self, keys: tuple[Key, ...]) -> Operation:
-        """An operation that holds these objects until `finish`. None of them may be blocked."""
+        """Starts an operation that blocks these objects until `finish`. None of them may be
+        blocked."""
         operation = Operation(keys)
         for key in keys:
             self._by_key[key] = operation
         return operation
 
     def call(self, operation: Operation) -> int:
-        """The id of a new call of the driver, which belongs to the operation."""
+        """Returns the id for a new call of the driver, which belongs to the operation."""
         return self._register(operation, None, "")
 
     def send(self, operation: Operation, output: Output) -> None:
-        """Send an output of the operation. Its id is from `call`."""
+        """Sends an output of the operation, with an id from `call`."""
         operation.unanswered += 1
         self._outbox.send(output)
 
     def write(self, operation: Operation, patch: PatchObject) -> None:
-        """Send a write of the operation."""
+        """Sends a write of the operation."""
         key = (patch.view, f"{patch.namespace}/{patch.name}")
         id = self._register(operation, key, patch.resource_version)
         self.send(operation, msgspec.structs.replace(patch, id=id))
@@ -88,14 +91,14 @@ class Operations:
         return id
 
     def call_answered(self, id: int) -> Operation:
-        """The operation of a call that was answered."""
+        """Returns the operation of a call that was answered."""
         operation, _, _ = self._by_id.pop(id)
         operation.unanswered -= 1
         return operation
 
     def write_answered(self, event: WriteOk | WriteFailed) -> tuple[Operation, Key, str] | None:
-        """(operation, object, version relied on) of a write that was answered; None for Events,
-        whose answers nobody waits for."""
+        """Returns (operation, object, version that the write was based on) of a write that was
+        answered; None for Events, whose results are ignored."""
         operation, key, relied_on = self._by_id.pop(event.id, (None, None, ""))
         if operation is None or key is None:
             return None
@@ -103,7 +106,7 @@ class Operations:
         return operation, key, relied_on
 
     def finish(self, operation: Operation) -> None:
-        """Release the objects of the operation."""
+        """Releases the objects of the operation."""
         for key in operation.keys:
             if self._by_key.get(key) is operation:
                 del self._by_key[key]
@@ -111,11 +114,13 @@ class Operations:
     # Versions that the watch must deliver
 
     def expect_own_write(self, key: Key, version: str) -> None:
-        """Wait for the version that our write has made."""
+        """Blocks the object until the watch delivers the version that the controller's write
+        made."""
         self._expect(key, version, OWN_WRITE_NS)
 
     def expect_newer(self, key: Key, version: str) -> None:
-        """Wait for any version newer than this one, with which our write conflicted."""
+        """Blocks the object until the watch delivers a newer version than this one, after a write
+        conflict."""
         if version.isdigit():
             self._expect(key, str(int(version) + 1), CONFLICT_NS)
 
@@ -127,7 +132,8 @@ class Operations:
         self._queue.add_after(key, timeout_ns)
 
     def observe(self, key: Key, version: str | None) -> None:
-        """The watch has delivered this version of the object; None: its deletion."""
+        """Records that the watch has delivered this version of the object; None for its
+        deletion."""
         expected, _ = self._expected.get(key, ("", 0))
         if version is None:
             self._expected.pop(key, None)
@@ -135,7 +141,7 @@ class Operations:
             del self._expected[key]
 
     def expire(self, key: Key) -> None:
-        """Stop waiting for the object's version if its time is up."""
+        """Unblocks the object if the watch has not delivered the expected version in time."""
         _, until_ns = self._expected.get(key, ("", self._outbox.now_ns + 1))
         if until_ns <= self._outbox.now_ns:
             del self._expected[key]

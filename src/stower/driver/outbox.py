@@ -1,4 +1,8 @@
-"""Outputs of one step of a driver's controller, numbered; also records Events about claims."""
+"""Collects the outputs of one step of a driver's controller and assigns their ids; also creates
+Events about claims.
+
+Must not know which operation an output belongs to (operations.py).
+"""
 
 from typing import Final
 
@@ -10,7 +14,7 @@ NOTE_BYTES_MAX: Final = 1024  # limit of the API for an Event's note
 
 
 class Outbox:
-    """Collects what a step returns. `now_ns` is the time of the step."""
+    """The outputs of the current step. `now_ns` is the time of the step."""
 
     def __init__(self, driver: str) -> None:
         self.now_ns = 0
@@ -19,22 +23,23 @@ class Outbox:
         self._next_id = 1
 
     def start_step(self, now_ns: int) -> None:
-        """Begin with no outputs. Time never goes back, even if the caller's clock does."""
+        """Clears the outputs and sets the time, which never decreases even if the caller's clock
+        does."""
         self.now_ns = max(self.now_ns, now_ns)
         self.outputs = []
 
     def next_id(self) -> int:
-        """An id for an output. Ids are unique over writes, calls and Events."""
+        """Returns an id for an output, unique over writes, calls and Events."""
         id = self._next_id
         self._next_id = id + 1
         return id
 
     def send(self, output: Output) -> None:
-        """Add an output to this step's."""
+        """Adds an output to the current step."""
         self.outputs.append(output)
 
     def record_warning(self, claim: ResourceClaim, reason: str, note: str) -> None:
-        """Create a Warning Event about a claim."""
+        """Creates a Warning Event about a claim."""
         meta = claim.metadata
         note = note.encode()[:NOTE_BYTES_MAX].decode(errors="ignore")
         self.send(

@@ -1,8 +1,17 @@
-"""What a driver does next: rules D1 to D8. Pure: what is seen and the ledger go in, actions come
-out, nothing is remembered.
+"""The negotiation rules D1 to D8 of a resource driver, as pure functions: from the watched objects
+and the ledger they derive the next actions for a pod or a claim. No state is kept.
 
-Source: KEP-3063; seed 000. Each rule has a failure that it prevents, and that a test shows:
-tests/property/test_negotiation_model.py.
+D1: allocate and answer only for the pod that the PodScheduling belongs to, while it has no node (or
+was given one by another component). D2: an answer keeps the nodes that were unsuitable before, if
+they still are. D3: do not allocate on a node that the own answer lists as unsuitable. D4: write the
+finalizer before allocating. D5: allocate all claims of the pod or none. D6: write allocation and
+reservation together. D7: free devices of an outdated selection after the finalizer is removed. D8:
+free devices, then clear the allocation, then remove annotation and finalizer.
+
+Must not know calls in flight, retries or time.
+
+Source: KEP-3063; seed 000. tests/property/test_negotiation_model.py shows for each rule the failure
+that it prevents.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,14 +44,15 @@ NOTHING: Final[frozenset[str]] = frozenset()
 
 
 class Write(NamedTuple):
-    """Patch an object, relying on the version that was seen."""
+    """Patches an object, on condition that it still has the version that was seen."""
 
     patch: PatchObject
 
 
 class Take(NamedTuple):
-    """Take devices for all of these claims on a node, or for none; where `on` is given, after it
-    was seen that this still asks for it. Then write the claims as they are here."""
+    """Allocates devices for all of these claims on a node, or for none, then writes the allocations
+    to the claims in these versions. With `on`, only while this PodScheduling still selects the
+    node."""
 
     claims: tuple[ResourceClaim, ...]
     node: str
@@ -51,7 +61,7 @@ class Take(NamedTuple):
 
 
 class Free(NamedTuple):
-    """Give back what the entry says."""
+    """Frees the devices of the entry."""
 
     entry: Entry
 
@@ -62,33 +72,35 @@ Examine = Callable[[Pod, Sequence[ResourceClaim], Sequence[str]], frozenset[str]
 
 
 class Seen(Protocol):
-    """What the driver knows of the API's objects, each by namespace and name (or name)."""
+    """Read access to the watched API objects, by namespace/name, or by name for cluster-scoped
+    objects."""
 
     @property
     def classes(self) -> Mapping[str, ResourceClass]:
-        """All of them."""
+        """All ResourceClasses by name."""
 
     def pod(self, key: str) -> Pod | None:
-        """The pod."""
+        """Returns the pod, or None."""
 
     def claim(self, key: str) -> ResourceClaim | None:
-        """The claim."""
+        """Returns the ResourceClaim, or None."""
 
     def scheduling(self, key: str) -> PodScheduling | None:
-        """What is said about the pod."""
+        """Returns the PodScheduling of the pod, or None."""
 
     def pods_of(self, claim_key: str) -> Sequence[str]:
-        """The pods that name a claim."""
+        """Returns the keys of the pods that reference a claim."""
 
 
 class Rules(NamedTuple):
-    """Rules that can be left out, to show what they are good for."""
+    """The rules that are switched off in `without`, so that tests can show which failure each
+    prevents."""
 
     without: frozenset[str] = frozenset()
 
 
 def talk_of(seen: Seen, driver: str, pod: Pod) -> Talk:
-    """The pod's negotiation, as far as it is about this driver's claims."""
+    """Returns the negotiation of the pod, restricted to the claims of this driver."""
     parties = []
     for ref in distinct_claim_refs(pod):
         claim = seen.claim(f"{pod.metadata.namespace}/{ref.name}")
@@ -98,8 +110,8 @@ def talk_of(seen: Seen, driver: str, pod: Pod) -> Talk:
 
 
 def is_asked_for(talk: Talk) -> bool:
-    """Whether what is said is about this pod, and it has no node yet; or was given one by somebody
-    else, on which its claims are to be allocated (D1)."""
+    """Returns whether the PodScheduling belongs to this pod, and the pod either has no node yet, or
+    was assigned by another component to a node on which its claims must be allocated (D1)."""
     pod, said = talk.pod, talk.scheduling
     if said is None or said.owner_uid != pod.metadata.uid or pod.is_terminal:
         return False
@@ -120,8 +132,9 @@ def pod_actions(
     rules: Rules,
     failed: Collection[str] = NOTHING,
 ) -> list[Action]:
-    """What to do for the pod's claims that are to be allocated. `failed`: nodes on which nothing
-    could be taken for the pod a moment ago, and nobody knows whether anything was."""
+    """Returns the next actions for the pod's claims without an allocation. `failed`: nodes on which
+    an allocation for the pod failed recently, so that it is unknown whether devices are allocated
+    there."""
     pod = seen.pod(pod_key)
     talk = talk_of(seen, driver, pod) if pod is not None else None
     if talk is None or talk.scheduling is None:
@@ -143,14 +156,14 @@ def pod_actions(
 
 
 def _is_taken(parties: Sequence[Party], ledger: Mapping[str, Entry], node: str) -> bool:
-    """Whether the ledger has devices on the node for all of these."""
+    """Returns whether the ledger has devices on the node for all of these claims."""
     found = [ledger.get(party.claim.metadata.uid) for party in parties]
     return all(entry is not None and entry.node == node for entry in found)
 
 
 def _answer(talk: Talk, pending: Sequence[Party], examine: Examine) -> list[Action]:
-    """Which of the candidates will not do, and of those that would not do before (D2). Nothing, if
-    that was said already."""
+    """Returns a write with the unsuitable nodes among the candidates and among the nodes that were
+    unsuitable before (D2); nothing if the PodScheduling already says so."""
     said = talk.scheduling
     assert said is not None
     answers = {party.entry: talk.answer(party) for party in pending}
@@ -176,7 +189,7 @@ def _answer(talk: Talk, pending: Sequence[Party], examine: Examine) -> list[Acti
 
 
 def _says(answer: ClaimScheduling | None, wanted: ClaimScheduling) -> bool:
-    """Whether an answer says the same, in whatever order."""
+    """Returns whether an answer has the same content, in any order of nodes."""
     return (
         answer is not None
         and answer.observed_round == wanted.observed_round
@@ -192,7 +205,8 @@ def _allocation(
     node: str,
     rules: Rules,
 ) -> list[Action]:
-    """Finalizers first (D4); then devices for all claims, or for none (D5)."""
+    """Returns writes of the missing finalizers (D4); if none is missing, the allocation of all
+    claims (D5)."""
     claims = [party.claim for party in pending]
     if "D4" not in rules.without:
         bare = [claim for claim in claims if not _is_protected(claim, pending[0].driver)]
@@ -215,7 +229,7 @@ def _protected(claim: ResourceClaim, driver: str) -> PatchObject:
 
 
 def allocated(claim: ResourceClaim, entry: Entry, pod: Pod | None) -> PatchObject:
-    """The claim with its allocation, reserved for the pod: one write (D6)."""
+    """Returns one write of the claim's allocation and its reservation for the pod (D6)."""
     status: dict[str, Any] = {"allocation": entry.allocation}
     users = claim.status.reserved_for or ()
     if pod is not None and len(users) < RESERVED_FOR_MAX:
@@ -231,7 +245,8 @@ def allocated(claim: ResourceClaim, entry: Entry, pod: Pod | None) -> PatchObjec
 def claim_actions(
     seen: Seen, driver: str, claim_key: str, ledger: Mapping[str, Entry], rules: Rules
 ) -> list[Action]:
-    """What to do for a claim, whatever pods it has."""
+    """Returns the next actions for a claim that depend on no single pod: deallocation, frees of
+    outdated entries, and immediate allocation."""
     claim = seen.claim(claim_key)
     entry = ledger.get(claim.metadata.uid) if claim is not None else None
     if claim is None or driver_of(claim, seen.classes) != driver:
@@ -262,7 +277,7 @@ def _unprotected(
 
 
 def _is_wanted(seen: Seen, driver: str, claim: ResourceClaim, entry: Entry) -> bool:
-    """Whether some pod's selection asks for what the entry has."""
+    """Returns whether a pod's PodScheduling selects the node of the entry."""
     for pod_key in seen.pods_of(claim.metadata.key):
         pod = seen.pod(pod_key)
         talk = talk_of(seen, driver, pod) if pod is not None else None
@@ -274,7 +289,8 @@ def _is_wanted(seen: Seen, driver: str, claim: ResourceClaim, entry: Entry) -> b
 
 
 def _deallocation(claim: ResourceClaim, driver: str, entry: Entry | None) -> list[Action]:
-    """Free the device, then clear the allocation, then take away flag and finalizer (D8)."""
+    """Returns the next step of a deallocation: frees the devices, then clears the allocation, then
+    removes annotation and finalizer (D8)."""
     if claim.status.reserved_for:
         return []
     if entry is not None:
@@ -289,7 +305,7 @@ def _deallocation(claim: ResourceClaim, driver: str, entry: Entry | None) -> lis
 
 
 def _immediate(claim: ResourceClaim, driver: str, rules: Rules) -> list[Action]:
-    """Allocated as soon as it is there, for nobody yet."""
+    """Returns the actions for a claim that is allocated without waiting for a pod."""
     if not _is_protected(claim, driver):
         return [Write(_protected(claim, driver))]
     return [Take((claim,), "")]
@@ -298,13 +314,13 @@ def _immediate(claim: ResourceClaim, driver: str, rules: Rules) -> list[Action]:
 def is_allocated_by(
     claim: ResourceClaim, driver: str, classes: Mapping[str, ResourceClass]
 ) -> bool:
-    """Whether the claim has devices of the driver's."""
+    """Returns whether the claim has an allocation made by this driver."""
     is_own = driver_of(claim, classes) == driver and _is_protected(claim, driver)
     return is_own and claim.status.allocation is not None
 
 
 def adopted(claim: ResourceClaim) -> Entry:
-    """The entry of an allocated claim, as the API knows of it."""
+    """Returns the ledger entry for an allocated claim, derived from its status."""
     meta, allocation = claim.metadata, msgspec.to_builtins(claim.status.allocation)
     terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
     fields = [one for term in terms for one in term.get("matchFields") or ()]
@@ -313,7 +329,8 @@ def adopted(claim: ResourceClaim) -> Entry:
 
 
 def abandoned(seen: Seen, ledger: Mapping[str, Entry]) -> list[Free]:
-    """Entries of claims that are no more, or are others of the name (D7)."""
+    """Returns the frees of all entries whose claim is deleted or was replaced by another claim of
+    the same name (D7)."""
     found = []
     for entry in ledger.values():
         claim = seen.claim(f"{entry.namespace}/{entry.name}")

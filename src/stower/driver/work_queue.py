@@ -1,7 +1,7 @@
-"""The keys of objects that a driver's controller must look at: now, after a delay, or after a
-backoff that grows with each failure.
+"""The work queue of a driver's controller: keys of objects to reconcile now, after a delay, or
+after a backoff that grows with each failure.
 
-The methods are named as those of client-go's workqueue.
+The methods have the names of client-go's workqueue. Must not know what a key stands for.
 """
 
 from heapq import heappop, heappush
@@ -33,45 +33,45 @@ class WorkQueue:
 
     @property
     def next_timer_ns(self) -> int | None:
-        """When the first timer fires; None if there is none."""
+        """The time of the first timer; None if there is none."""
         return self._timers[0][0] if self._timers else None
 
     def add(self, key: Key) -> None:
-        """Look at the key in this step."""
+        """Queues the key for this step."""
         self._due[key] = None
 
     def add_after(self, key: Key, delay_ns: int) -> None:
-        """Return the key from `fired` once the delay has passed."""
+        """Starts a timer: `fired` returns the key once the delay has passed."""
         self._next_timer += 1
         heappush(self._timers, (self._outbox.now_ns + delay_ns, self._next_timer, key))
 
     def add_rate_limited(self, key: Key) -> None:
-        """Do nothing about the key for a while, which doubles with each failure in a row."""
+        """Delays the key's next action by a backoff, which doubles with each failure in a row."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         backoff_ns = min(BACKOFF_NS << min(failures - 1, 10), BACKOFF_NS_MAX)
         self._backoff_until_ns[key] = self._outbox.now_ns + backoff_ns
         self.add_after(key, backoff_ns)
 
     def forget(self, key: Key) -> None:
-        """The key's work succeeded: its next failure starts with the shortest backoff."""
+        """Resets the key's backoff after its work succeeded."""
         self._failures.pop(key, None)
 
     def is_backing_off(self, key: Key) -> bool:
-        """Whether the key's last work failed and its backoff has not passed."""
+        """Returns whether the key's last work failed and its backoff has not passed."""
         until_ns = self._backoff_until_ns.get(key)
         if until_ns is not None and until_ns <= self._outbox.now_ns:
             del self._backoff_until_ns[key]
         return key in self._backoff_until_ns
 
     def get(self) -> Key | None:
-        """Remove the first key that is due; None if there is none."""
+        """Removes and returns the first key that is due; None if there is none."""
         key = next(iter(self._due), None)
         if key is not None:
             del self._due[key]
         return key
 
     def fired(self) -> Key | None:
-        """Remove the first timer whose time has come and return its key; None if there is none."""
+        """Removes the first timer that is due and returns its key; None if there is none."""
         if self._timers and self._timers[0][0] <= self._outbox.now_ns:
             return heappop(self._timers)[2]
         return None

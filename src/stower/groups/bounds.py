@@ -1,8 +1,10 @@
-"""What counting alone decides: the domains in which each group could be, and how many pods.
+"""Upper bounds for the placement of a tree of pod groups, by counting: the domains in which each
+group can still be, the most pods each domain can hold, and the least resources each minimum takes.
 
-From the leaves up, each group in each domain of its scope as if it were alone; then from the root
-down, since a group can only be inside its parent. Necessary, not sufficient: a domain that is left
-out can never do, one that is left in may not do.
+Computed from the leaves up, each group in each domain as if it were alone; then from the root down,
+since a group must be inside its parent's domain. The conditions are necessary, not sufficient: an
+excluded domain is impossible, another domain may still be. Must not know how a placement is
+searched.
 """
 
 from typing import NamedTuple
@@ -14,27 +16,27 @@ from stower.state.arrays import Bools, Ints
 
 
 class Bounds(NamedTuple):
-    """By group: `alive` is bool[domain of its scope], where it could be; `most` int64[domain], at
-    most so many of its pods; `least` int64[resource], what its minimum takes at least. `lacking`:
-    the lowest group that can be nowhere, -1 where each can be somewhere."""
+    """Bounds by group. `alive`: bool[domain of its scope], whether the group can be there; `most`:
+    int64[domain], an upper bound of its pods there; `least`: int64[resource], a lower bound of what
+    its minimum takes. `lacking`: the lowest group that can be in no domain, -1 if there is none."""
 
     alive: list[Bools]
     most: list[Ints]
     least: list[Ints]
     lacking: int
     met: list[bool]
-    """Groups that have their minimum without any of these pods: they may be nowhere."""
+    """Whether the group has its minimum already, so that it needs no domain."""
     alone: list[Bools]
-    """As `alive`, without regard to the groups around them."""
+    """As `alive`, without the conditions of the parents."""
 
     @property
     def pods_max(self) -> int:
-        """No placement has more pods."""
+        """An upper bound of the pods in any placement."""
         return int(self.most[0].max(initial=0)) if self.lacking < 0 else 0
 
 
 class Counting:
-    """The bounds of one problem, as they are worked out."""
+    """Computes the bounds of one problem, group by group."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -46,7 +48,8 @@ class Counting:
         self.least: list[Ints] = [np.zeros(0, np.int64)] * len(problem.groups)
 
     def slots(self, scope: int, kind: int) -> Ints:
-        """int64[domain]: pods of the kind that each domain could have, were they alone."""
+        """Returns int64[domain]: how many pods of the kind fit in each domain that is otherwise
+        unused."""
         known = self._slots.get((scope, kind))
         if known is None:
             problem = self.problem
@@ -56,7 +59,7 @@ class Counting:
         return known
 
     def group(self, g: int) -> None:
-        """Take in a group, after its children."""
+        """Computes the bounds of a group, after its children."""
         group = self.problem.groups[g]
         self.least[g] = least = self._least(group)
         if group.children:
@@ -118,7 +121,7 @@ class Counting:
 
 
 def scope_sums(problem: Problem, scope: int) -> Ints:
-    """int64[resource, domain]: what is free in each domain of the scope."""
+    """Returns int64[resource, domain]: the free amounts in each domain of the scope."""
     inside = problem.scopes[scope]
     sums = np.zeros((len(problem.free), inside.count), np.int64)
     for r, amounts in enumerate(problem.free):
@@ -127,15 +130,15 @@ def scope_sums(problem: Problem, scope: int) -> Ints:
 
 
 def cheapest(demands: Ints, counts: Ints, wanted: int) -> int:
-    """The least that `wanted` pods take, of `counts` pods with these demands."""
+    """Returns the least amount that `wanted` pods take, of `counts` pods with these demands."""
     order = np.argsort(demands, kind="stable")
     taken = np.diff(np.minimum(np.cumsum(counts[order]), wanted), prepend=0)
     return int((taken * demands[order]).sum())
 
 
 def afforded(demands: Ints, counts: Ints, room: Ints) -> Ints:
-    """int64[room]: how many of `counts` pods with these demands each room pays for, the cheapest
-    first."""
+    """Returns int64[room]: how many of `counts` pods with these demands fit in each room, the
+    smallest demands first."""
     total = np.zeros(len(room), np.int64)
     left = room
     for i in np.argsort(demands, kind="stable"):
@@ -147,7 +150,7 @@ def afforded(demands: Ints, counts: Ints, room: Ints) -> Ints:
 
 
 def bounds_of(problem: Problem) -> Bounds:
-    """The bounds of all groups."""
+    """Returns the bounds of all groups of a problem."""
     counting = Counting(problem)
     lacking = -1
     for g in range(len(problem.groups) - 1, -1, -1):
@@ -165,7 +168,7 @@ def bounds_of(problem: Problem) -> Bounds:
 
 
 def met_of(problem: Problem) -> list[bool]:
-    """Which groups have their minimum already."""
+    """Returns for each group whether it has its minimum already."""
     met = [False] * len(problem.groups)
     for g in range(len(problem.groups) - 1, -1, -1):
         group = problem.groups[g]
@@ -174,8 +177,8 @@ def met_of(problem: Problem) -> list[bool]:
 
 
 def _lowest(problem: Problem, alive: list[Bools], met: list[bool]) -> int:
-    """From the root down, the group that can be nowhere although enough of its children can be
-    somewhere, or that has none."""
+    """Returns the lowest group that can be in no domain although enough of its children can, or
+    that has no children."""
     g = 0
     while True:
         children = problem.groups[g].children

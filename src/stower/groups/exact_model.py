@@ -1,9 +1,10 @@
-"""The tree as a linear model in whole numbers: finds a placement, or proves that there is none.
+"""The exact model of a placement problem: an integer linear program that finds a placement of the
+tree, or proves that there is none.
 
 Variables: y[group, domain], whether the group is in the domain; x[part, node], how many of its pods
-are on the node. A group whose parent needs all of its children, in the parent's own domains, has
-the parent's y. Rows as research has measured them: with the minimum and the count of each group
-tied to its y for each domain, the relaxation is tight.
+are on the node. A group whose parent needs all of its children, in the parent's own domains, uses
+the parent's y. The minimum and the count of each group are tied to its y for each domain, which
+makes the relaxation tight. Must not know the solver (matrix.py).
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ from stower.state.arrays import Bools, Ints
 
 
 class Model:
-    """The matrix of a problem. `alive` as the bounds' says where groups may be."""
+    """The integer linear program of one problem. `alive`: bool[domain] per group, as in Bounds."""
 
     def __init__(self, problem: Problem, bounds: Bounds, alive: list[Bools] | None = None) -> None:
         self._problem = problem
@@ -39,13 +40,14 @@ class Model:
 
     @property
     def size(self) -> int:
-        """Variables."""
+        """The number of variables."""
         return self.matrix.width
 
     def solve(
         self, steps: int, gap: float = 0.0, *, without_gain: bool = False
     ) -> tuple[Outcome, Placement | None]:
-        """The most pods, or (`without_gain`) any placement; or a proof that there is none."""
+        """Returns a placement with the most pods, or (`without_gain`) any placement; or a proof
+        that there is none."""
         outcome, values = self.matrix.solve(steps, gap, without_gain)
         if not len(values):
             return outcome, None
@@ -68,7 +70,8 @@ class Model:
         self.matrix.row(low, 1, (y, 1))
 
     def _is_bound(self, group: Group) -> bool:
-        """Whether it is where its parent is, and nowhere else."""
+        """Returns whether the group is in the domain of its parent whenever the parent is
+        placed."""
         parent = self._problem.groups[group.parent]
         needs_all = parent.minimum >= len(parent.children)
         g = len(self._domains) - 1
@@ -126,7 +129,7 @@ class Model:
                     self.matrix.row(-INFINITE, 0, (columns, 1), (y, -part.count))
 
     def _nodes(self) -> None:
-        """What a node has, where more might be asked for."""
+        """Adds the capacity rows of nodes whose resources may be exceeded."""
         if not self._x:
             return
         nodes = np.concatenate([n for _, _, n, _ in self._x])
@@ -146,7 +149,7 @@ class Model:
                 self.matrix.row(-INFINITE, float(free[node]), (columns[here], demand[here]))
 
     def _caps(self) -> None:
-        """How many pods of a kind a node can have, where they are of several parts."""
+        """Adds the rows that limit the pods of a kind on a node, for kinds with several parts."""
         by_kind: dict[int, list[tuple[Ints, Ints]]] = {}
         for g, p, nodes, columns in self._x:
             kind = self._problem.groups[g].parts[p].kind
@@ -159,8 +162,8 @@ class Model:
                 self.matrix.row(-INFINITE, float(cap[node]), (columns[nodes == node], 1))
 
     def _domain_sums(self) -> None:
-        """What follows from the rows of nodes, and helps all the same: minimums in a domain take no
-        more than it has."""
+        """Adds redundant rows that speed up the solver: the minimums in a domain take no more than
+        the domain has."""
         problem = self._problem
         lineages = [problem.lineage(i) for i in range(len(problem.scopes))]
         for s, scope in enumerate(problem.scopes):

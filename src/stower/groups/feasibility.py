@@ -7,20 +7,21 @@ from enum import Enum
 
 
 class Feasibility(Enum):
-    """What a group says to the one around it."""
+    """The scheduling result of a group, as its parent sees it."""
 
     SUCCESS = "Success"
     WAIT = "Wait"
-    """There may be room for it."""
+    """Children are still untried, and there may be room for them."""
     UNSCHEDULABLE = "Unschedulable"
-    """There is not, but evictions might make some."""
+    """There is no room, but preemption may help."""
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
-    """Nothing but a change of the group or of the cluster helps."""
+    """Only a change of the group or of the cluster helps."""
 
 
 def feasibility(minimum: int, placed: int, remaining: int, refused: int) -> Feasibility:
-    """Of a group that needs `minimum` (M) children of which so many are placed (S), have not been
-    tried (R) and were refused for what evictions might change (U)."""
+    """Returns the result of a group that needs `minimum` (M) children, of which `placed` (S) are
+    placed, `remaining` (R) are untried, and `refused` (U) were rejected for reasons that preemption
+    might remove."""
     if placed >= minimum:
         return Feasibility.SUCCESS
     if placed + remaining >= minimum:

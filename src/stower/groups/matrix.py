@@ -1,7 +1,7 @@
-"""Linear rows over whole-number variables, and the solver that they are given to.
+"""Builds integer linear programs (variables, gains, linear conditions) and solves them with HiGHS.
 
-The only file that knows the solver. Its limit is a number of calls of its interrupt callback, never
-seconds: the same matrix gets the same answer on any machine.
+The only file that knows the solver. Its limit is a number of interrupt callbacks, never seconds, so
+that the same matrix gives the same answer on any machine. Must not know pods or groups.
 """
 
 from enum import Enum, auto

@@ -1,4 +1,8 @@
-"""How each tree of groups stands: who is placed where, who waits, and for what."""
+"""Summarizes the state of pod group trees for `stower groups` and the dashboard: per group the
+placed and waiting pods, the topology domain, and why the group waits.
+
+Takes API objects and returns one GroupState per group. Must not know the engine.
+"""
 
 from collections.abc import Iterable
 
@@ -13,9 +17,11 @@ from stower.state.groups import GroupKey
 
 
 class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One group. `have`: pods that have a node, or groups that have their minimum, of `count`;
-    `waiting`: pods below it without a node; `domain`: where its pods are, as key=value; `state`:
-    placed, partly placed, ended, waiting, half bound, invalid or missing; `message`: why."""
+    """The state of one group. `have`, `count`: for a PodGroup its pods with a node and all its
+    pods, for a CompositePodGroup its child groups with their minimum and all child groups;
+    `waiting`: pods in its subtree without a node; `domain`: the topology domain of its pods as
+    key=value; `state`: placed, partly placed, ended, waiting, half bound, invalid or missing;
+    `message`: the reason."""
 
     kind: str
     name: str
@@ -34,8 +40,8 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 def overview(
     nodes: Iterable[Node], pods: Iterable[Pod], groups: Iterable[GroupObject], which: str = ""
 ) -> list[GroupState] | None:
-    """All trees, or that of one group (namespace/name, or the name alone); parents before their
-    children. None where there is no such group."""
+    """Returns the state of all groups, or of the trees that contain the group `which`
+    (namespace/name or name), parents before children; None if there is no such group."""
     state = ClusterState()
     for node in nodes:
         try:
@@ -122,7 +128,7 @@ def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
 
 
 def _drawn(tree: Tree) -> list[int]:
-    """The groups as they are drawn: each with those below it."""
+    """Returns the groups in the order of display: each followed by the groups below it."""
     found: list[int] = []
     left = [0]
     while left:

@@ -1,7 +1,8 @@
-"""A tree's placement: counting, construction, repair, the exact model, then the number of pods.
+"""Finds the placement of a tree: runs the stages counting (bounds), heuristic search, repair and
+exact model, then tries to place more pods.
 
-Limits count work, never time. Only counting and the exact model may say that there is no placement;
-what is found by any stage is checked before it is given out.
+Only counting and the exact model may prove that there is no placement. Every placement is validated
+(placement_check) before it is returned. Limits count work, never time.
 """
 
 from typing import Final
@@ -29,22 +30,22 @@ GAP: Final = 0.01
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """There is a placement; which stage has found it."""
+    """A placement was found, by this stage."""
 
     placement: Placement
     stage: str
 
 
 class Impossible(msgspec.Struct, frozen=True):
-    """There is no placement: it was proved. `counted`: the lowest group that is nowhere, or that
-    lacks children; -1 where only the exact model knows."""
+    """It is proved that there is no placement. `counted`: the lowest group that fits in no domain
+    or lacks children; -1 where only the exact model proves it."""
 
     counted: int
     stage: str
 
 
 class Exhausted(msgspec.Struct, frozen=True):
-    """None was found, and none was ruled out."""
+    """No placement was found within the limits, and none was ruled out."""
 
     stage: str
 
@@ -53,8 +54,8 @@ Answer = Placed | Impossible | Exhausted
 
 
 def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
-    """The answer for a tree. work: of the solver, 0 to do without it; effort: so many times as much
-    as usual, where that was not enough."""
+    """Returns the answer for a tree. `work`: the solver's budget, 0 for no solver; `effort`: the
+    factor for all budgets, for trees whose last search was exhausted."""
     work *= min(effort, SOLVER_EFFORT_MAX)
     bounds = bounds_of(problem)
     if bounds.lacking >= 0:
@@ -70,7 +71,7 @@ def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
 
 
 def _decided(problem: Problem, bounds: Bounds, work: int) -> Answer:
-    """By the exact model, without regard to the number of pods."""
+    """Returns the answer of the exact model, for any number of pods beyond the minimums."""
     model = Model(problem, bounds) if work else None
     if model is None or model.size > VARIABLES_MAX:
         return Exhausted("search")
@@ -83,7 +84,7 @@ def _decided(problem: Problem, bounds: Bounds, work: int) -> Answer:
 
 
 def _improved(problem: Problem, bounds: Bounds, best: Placement, work: int) -> Placed:
-    """More pods: first in the domains that were chosen, then in any."""
+    """Returns a placement with more pods: first in the domains that were chosen, then in any."""
     model = Model(problem, bounds)
     if model.size > VARIABLES_MAX:
         return Placed(_checked(problem, best), "search")
@@ -105,12 +106,12 @@ def _improved(problem: Problem, bounds: Bounds, best: Placement, work: int) -> P
 
 
 def steps(work: int, size: int) -> int:
-    """How often the solver may call back for a model of this size."""
+    """Returns the number of solver callbacks for a model of this size."""
     return max(work // max(size, 1), 8)
 
 
 def _frozen(problem: Problem, bounds: Bounds, placement: Placement) -> list[np.ndarray]:
-    """Where groups may be: those that are placed only where they are."""
+    """Returns as `alive` for the model: placed groups only in their current domains."""
     alive = [a.copy() for a in bounds.alive]
     seen: set[int] = set()
     for piece in placement.pieces:

@@ -1,10 +1,14 @@
-"""Whether a placement is one: every rule once more, without the help of what found it."""
+"""Validates a placement against all rules of its problem: capacities, minimums and topology
+domains.
+
+Must not use code of the stages that find placements, so that their bugs are detected.
+"""
 
 from stower.groups.problem import Placement, Problem
 
 
 def faults_of(problem: Problem, placement: Placement) -> list[str]:
-    """What is wrong with a placement; nothing, where it may be given out."""
+    """Returns the violations of a placement; an empty list if it is valid."""
     faults: list[str] = []
     left = problem.free.copy()
     placed = [0] * len(problem.groups)

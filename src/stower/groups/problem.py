@@ -1,7 +1,9 @@
-"""What a placement of a tree has to satisfy, in numbers: nodes, domains, groups, kinds of pods.
+"""The placement problem of a tree of pod groups, in numbers: nodes, topology domains, groups with
+minimums, and kinds of interchangeable pods; and the placement that solves it.
 
-Nodes are positions 0, 1, ... here, only those that matter, not the rows of the state. All amounts
-are whole and divided by what they have in common, so that a solver's tolerances mean nothing.
+Nodes are numbered 0, 1, ... among the nodes that matter, not by their rows in the state. All
+amounts are integers, divided by their greatest common divisor, so that tolerances of a solver do
+not matter. Must not know the cluster state.
 
 Source: KEP-6012 (the tree, minimums), KEP-5732 (a group's pods share one value of its key).
 """

@@ -1,7 +1,10 @@
-"""A tree as a problem: who is still to be placed, on which nodes, in which domains.
+"""Builds the placement problem (problem.py) of a tree of pod groups from the cluster state: the
+pods to place, the nodes that are feasible for at least one of them, their free resources and their
+topology domains.
 
-What plugins say comes in as masks over rows; amounts are read from the columns. Pods of one group
-that nothing tells apart are one part.
+Filters come in as masks over rows (indices of nodes in the state's arrays), amounts as capacity
+constraints. Pods of one group that are interchangeable form one part. Also answers which domain a
+group is bound to by its placed pods. Must not know how the problem is solved.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +34,8 @@ Sorted = Callable[[PodEntry], tuple[object, Bools]]
 
 
 class Built(NamedTuple):
-    """`problem` over `rows` (its nodes, in this order); `pods`: by group and part, who they are."""
+    """A problem and the meaning of its indices. `rows`: the row of each node of the problem;
+    `pods`: the pods by group and part."""
 
     problem: Problem
     rows: Ints
@@ -39,11 +43,11 @@ class Built(NamedTuple):
 
 
 class Straddling(Exception):
-    """Pods of a group are placed where they could not be together."""
+    """Raised if placed pods of a group are in several domains, or on nodes without a domain."""
 
 
 class Builder:
-    """One problem."""
+    """Builds one problem."""
 
     def __init__(
         self,
@@ -53,8 +57,8 @@ class Builder:
         amounts: Callable[[PodEntry], list[CapacityConstraint]],
         prefers: bool = False,
     ) -> None:
-        """`sort`: see Sorted; `amounts`: of what the pod needs some on each node; `prefers`: as if
-        what groups would rather have were required."""
+        """`sort`: see Sorted; `amounts`: returns the capacity constraints of a pod; `prefers`:
+        whether preferred topology is treated as required."""
         self._prefers = prefers
         self._state = state
         self._tree = tree
@@ -66,8 +70,9 @@ class Builder:
         self._samples: list[PodEntry] = []
 
     def build(self, pending: Sequence[Sequence[PodEntry]], priority: int) -> Built:
-        """pending: by group, pods to be placed, in their order; priority: theirs, by which room is
-        kept for others that was promised. Raises Straddling."""
+        """Returns the problem. `pending`: the pods to place by group, in order; `priority`: their
+        priority; the room of nominated pods with at least this priority is not free. Raises
+        Straddling."""
         state = self._state
         parts: list[list[Part]] = []
         pods: list[list[list[PodEntry]]] = []
@@ -106,7 +111,8 @@ class Builder:
         return known
 
     def _demands(self) -> tuple[list[CapacityConstraint], list[Ints]]:
-        """What some pod needs, and how much of each one of each kind needs."""
+        """Returns the capacity constraints that concern at least one pod, and the demands of each
+        kind of pods."""
         names: dict[str, int] = {}
         rooms: list[CapacityConstraint] = []
         asked: list[list[CapacityConstraint]] = [self._amounts(entry) for entry in self._samples]
@@ -125,7 +131,7 @@ class Builder:
     def _keep(
         self, rooms: list[CapacityConstraint], free: Ints, rows: Ints, own: set[str], priority: int
     ) -> None:
-        """Leave to others what was promised to them."""
+        """Subtracts the requests of nominated pods from the free amounts."""
         for name, promised in self._state.nominated_pods.items():
             row = self._state.row_of(name)
             node = int(np.searchsorted(rows, row))
@@ -174,12 +180,13 @@ class Builder:
         return scopes, groups
 
     def _keys(self, group: TreeGroup) -> list[str]:
-        """Of the labels whose values its pods share, the coarse before the fine."""
+        """Returns the topology keys of a group, the coarser first."""
         keys = [group.topology, group.preferred if self._prefers else ""]
         return [key for key in dict.fromkeys(keys) if key]
 
     def _bound(self, g: int, group: TreeGroup, key: str) -> int:
-        """See bound_to; pods that are not as would be preferred bind nobody."""
+        """Does the same as `bound_to`; placed pods that violate a preferred topology are
+        ignored."""
         try:
             return bound_to(self._state, self._tree, g, key)
         except Straddling:
@@ -188,7 +195,7 @@ class Builder:
             return 0
 
     def _minimum(self, g: int) -> int:
-        """What is still missing of it."""
+        """Returns the number of pods or child groups that the group's minimum still lacks."""
         group = self._tree.groups[g]
         if group.which.is_composite:
             return min(group.obj.minimum, len(group.children) + 1)
@@ -198,8 +205,8 @@ class Builder:
 
 
 def bound_to(state: ClusterState, tree: Tree, g: int, key: str) -> int:
-    """The value code of the key to which pods that are placed have bound a group, 0 where none has.
-    Raises Straddling."""
+    """Returns the value code of the domain of the group's placed pods under the key; 0 if none is
+    placed. Raises Straddling."""
     held = [entry for leaf in below(tree, g) for entry in placed(state, tree, leaf)]
     if not held:
         return 0
@@ -221,8 +228,8 @@ def bound_to(state: ClusterState, tree: Tree, g: int, key: str) -> int:
 
 
 def domains_of(state: ClusterState, tree: Tree, g: int, rows: Ints) -> dict[str, Ints]:
-    """By value of the group's key, those of these rows that it may choose: all in one, named "",
-    where it has no key. Raises Straddling."""
+    """Returns the rows, of those given, that the group may use, by domain: the values of the
+    group's topology key, or "" for all rows if it has no key. Raises Straddling."""
     key = tree.groups[g].topology
     if not key:
         return {"": rows}
@@ -237,13 +244,13 @@ def domains_of(state: ClusterState, tree: Tree, g: int, rows: Ints) -> dict[str,
 
 
 def placed(state: ClusterState, tree: Tree, leaf: int) -> list[PodEntry]:
-    """Pods of a group of pods that have a node."""
+    """Returns the pods of a PodGroup that have a node."""
     members = state.groups.members.get(tree.groups[leaf].which.key, {})
     return [entry for entry in members.values() if entry.row >= 0]
 
 
 def admitted(state: ClusterState, tree: Tree) -> list[bool]:
-    """Which groups have their minimum, or have had it and need no more."""
+    """Returns for each group whether it has its minimum, or had it and its pods have ended."""
     found = [False] * len(tree.groups)
     ended = done(tree, state.groups)
     for g in range(len(tree.groups) - 1, -1, -1):
@@ -256,7 +263,7 @@ def admitted(state: ClusterState, tree: Tree) -> list[bool]:
 
 
 def below(tree: Tree, g: int) -> list[int]:
-    """The groups of pods in a subtree."""
+    """Returns the PodGroups in a subtree."""
     found, leaves = [g], []
     for group in found:
         found.extend(tree.groups[group].children)

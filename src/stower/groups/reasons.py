@@ -1,7 +1,8 @@
-"""Why a tree is not placed, in words: the smallest group and what it lacks.
+"""Words the reason why a tree has no placement, for conditions and Events: the lowest group that
+cannot be placed, and the resource or nodes that it lacks.
 
-Counting knows the group and, for each domain, what runs out; what only the exact model has proved
-is told by the resource that is shortest.
+If counting (bounds) proves it, the message names the group and what runs out in each domain; if
+only the exact model does, it names the scarcest resource. Must not know how messages are reported.
 """
 
 from typing import Final

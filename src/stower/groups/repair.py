@@ -1,6 +1,10 @@
-"""A subtree on what its domain has left, placed by the exact model where construction fails.
+"""A search for placements in which subtrees that the heuristic cannot place are solved by the exact
+model.
 
-What is found stays; that nothing is found proves nothing, for siblings hold room.
+When no heuristic order places a subtree in a domain, the subtree and what is free in the domain
+become a problem of their own. A solution is kept. The absence of a solution proves nothing about
+the whole tree, because other groups occupy room in the domain. Must not know time: limits count
+calls and solver steps.
 """
 
 from typing import Final
@@ -21,10 +25,10 @@ ROUNDS: Final = 3
 
 
 class Inside:
-    """A group's subtree in one domain, as a problem of its own."""
+    """The subtree of a group in one domain, as a separate problem."""
 
     def __init__(self, problem: Problem, g: int, domain: int, board: Board) -> None:
-        """board: what is left of the whole problem."""
+        """`board`: what is free in the whole problem."""
         top = problem.groups[g]
         members = problem.scopes[top.scope].members(domain)
         self.nodes: Ints = np.arange(problem.node_count)[members]
@@ -75,26 +79,28 @@ class Inside:
         )
 
     def domain(self, i: int, node: int) -> int:
-        """In the whole problem, the domain of the i-th group when it is on this node."""
+        """Returns the domain, in the whole problem, of the i-th group of the subtree when it is on
+        this node."""
         scope = self._scope_of[i]
         code = int(self.problem.scopes[scope].codes[node])
         return int(self._domains[scope][code])
 
 
 class Repairing(Search):
-    """A search that has subtrees repaired."""
+    """A Search that solves subtrees exactly where the heuristic fails."""
 
     calls = 0
     _failed: set[tuple[int, int, bytes]]
 
     def repaired(self, steps: int) -> Placement | None:
-        """The best placement of some rounds. steps: the solver's work for each subtree."""
+        """Returns the best placement of ROUNDS rounds, or None. `steps`: the limit of solver steps
+        per subtree."""
         self._steps = steps
         self._failed = set()
         return self.run(ROUNDS)
 
     def place_in(self, g: int, domain: int) -> bool:
-        """As the search's, with a repair where it fails."""
+        """Does the same as Search.place_in, and calls the exact model where that fails."""
         if super().place_in(g, domain):
             return True
         group = self.problem.groups[g]
@@ -134,7 +140,7 @@ class Repairing(Search):
         return placement if is_one else None
 
     def _note(self, inside: Inside, placement: Placement, g: int, domain: int) -> None:
-        """Remember in which domains the groups of the subtree are."""
+        """Records the domains of all groups of the subtree."""
         self.domain_of[g] = domain
         parents = [group.parent for group in inside.problem.groups]
         for piece in placement.pieces:
@@ -145,7 +151,7 @@ class Repairing(Search):
 
 
 def _subtree(problem: Problem, g: int) -> list[int]:
-    """The group and all below it; parents before children."""
+    """Returns the group and all groups below it, parents before children."""
     found = [g]
     for group in found:
         found.extend(problem.groups[group].children)

@@ -1,8 +1,9 @@
-"""A placement by construction: groups one after another into domains, in several orders.
+"""A heuristic search for placements of a tree of pod groups: assigns groups one after another to
+topology domains and packs their pods on nodes, in several rounds with different orders.
 
-Finds most placements that there are, in milliseconds; that it finds none proves nothing. Each round
-follows a policy; what failed in one comes earlier in the next. Work is counted in packings of one
-part into one domain, never in time.
+Finds a placement in most cases where one exists, within milliseconds; finding none proves nothing.
+Each round follows one Policy; groups that failed come earlier in the next round. The budget counts
+packings of one part (interchangeable pods of a group) into one domain, never time.
 """
 
 from typing import Final, NamedTuple
@@ -24,16 +25,16 @@ ENOUGH: Final = 0.99
 
 
 class Policy(NamedTuple):
-    """How one round decides."""
+    """The choices that one round of the search makes."""
 
     tight_domains: bool
-    """Domains with the least room that will do, or with the most."""
+    """Whether domains with the least sufficient room come first, or those with the most."""
     tight_nodes: bool
-    """Nodes that are nearly full first, or empty ones."""
+    """Whether nodes with the least room come first, or those with the most."""
     whole: bool
-    """Groups get all their pods at once where these fit, or their minimum."""
+    """Whether a group first tries all its pods, or only its minimum."""
     optional: bool
-    """Children beyond the minimum are placed with their siblings, or after all minimums."""
+    """Whether children beyond the minimum are placed with their siblings, or at the end."""
 
 
 POLICIES: Final = (
@@ -47,7 +48,7 @@ POLICIES: Final = (
 
 
 class Board:
-    """What is left while pods are placed, and how to take them back."""
+    """The free amounts during a search, and a log of placements that can be undone."""
 
     def __init__(self, problem: Problem, free: Ints) -> None:
         self.problem = problem
@@ -68,12 +69,12 @@ class Board:
         self.scarce = int(np.argmax(wanted / np.maximum(free.sum(axis=1), 1))) if len(free) else -1
 
     def put(self, g: int, p: int, nodes: Ints, counts: Ints) -> None:
-        """Place so many pods of a part on each of these nodes."""
+        """Places `counts` pods of a part on the nodes."""
         self._count(g, p, nodes, counts)
         self.log.append((g, p, nodes, counts))
 
     def undo(self, mark: int) -> None:
-        """Take back all that was placed since the log had this length."""
+        """Undoes all placements since the log had the length `mark`."""
         while len(self.log) > mark:
             g, p, nodes, counts = self.log.pop()
             self._count(g, p, nodes, -counts)
@@ -85,19 +86,18 @@ class Board:
             self.caps[kind][nodes] -= counts
 
     def slots(self, kind: int, nodes: Rows) -> Ints:
-        """int64[nodes]: how many more pods of the kind each could have now."""
+        """Returns int64[nodes]: how many more pods of the kind fit on each node now."""
         return self.problem.slots(kind, self.free[:, nodes], nodes, self.caps.get(kind))
 
     def counts(self) -> dict[tuple[int, int], int]:
-        """Pods placed, by group and part."""
+        """Returns the number of placed pods by group and part."""
         found: dict[tuple[int, int], int] = {}
         for g, p, _, counts in self.log:
             found[g, p] = found.get((g, p), 0) + int(counts.sum())
         return found
 
     def pack(self, g: int, p: int, nodes: Rows, wanted: int, tight: bool) -> int:
-        """Place up to `wanted` pods of a part on these nodes; returns how many there was room
-        for."""
+        """Places up to `wanted` pods of a part on these nodes; returns the number that fit."""
         problem = self.problem
         kind = problem.groups[g].parts[p].kind
         self.packings += 1
@@ -125,10 +125,10 @@ class Board:
 
 
 class Search:
-    """All rounds over one problem."""
+    """All rounds of the search over one problem."""
 
     def __init__(self, problem: Problem, bounds: Bounds, effort: int = 1) -> None:
-        """effort: so many times as long as usual, and as wide."""
+        """`effort`: the factor by which budget and width exceed the usual ones."""
         self.problem = problem
         self.bounds = bounds
         self.effort = effort
@@ -142,7 +142,7 @@ class Search:
         self._big_first = [self._by_size(group) for group in problem.groups]
 
     def run(self, rounds: int = ROUNDS_MAX) -> Placement | None:
-        """The best placement of all rounds, None where none succeeded."""
+        """Returns the best placement of all rounds; None if no round succeeded."""
         best: Placement | None = None
         enough = ENOUGH * self.bounds.pods_max
         for i in range(rounds * self.effort):
@@ -167,7 +167,7 @@ class Search:
         return self.placement()
 
     def placement(self) -> Placement:
-        """What is on the board."""
+        """Returns the placement that the board holds."""
         return collected(
             (g, p, int(node), int(count))
             for g, p, nodes, counts in self.board.log
@@ -177,7 +177,7 @@ class Search:
     # Minimums
 
     def _place(self, g: int, around: int) -> bool:
-        """Place the group's minimum, or more, inside this domain of its parent's scope."""
+        """Places at least the group's minimum inside this domain of its parent's scope."""
         group = self.problem.groups[g]
         scope = self.problem.scopes[group.scope]
         parent = self.problem.groups[group.parent].scope if group.parent >= 0 else 0
@@ -190,7 +190,8 @@ class Search:
         return False
 
     def place_in(self, g: int, domain: int) -> bool:
-        """The same in one domain of its own scope. Where it fails, nothing is placed."""
+        """Places at least the group's minimum in this domain of its own scope. Places nothing on
+        failure."""
         if self.board.packings > PACKINGS_MAX * self.effort:
             return False
         mark = len(self.board.log)
@@ -209,7 +210,7 @@ class Search:
                 self._unplaced(child)
 
     def _ordered(self, g: int, domains: Ints) -> Ints:
-        """The domains that will do for a group as far as can be seen, the best first."""
+        """Returns the domains that may be sufficient for a group, the best first."""
         if len(domains) < 2 and self.problem.groups[g].children:
             return domains
         group, board = self.problem.groups[g], self.board
@@ -276,7 +277,8 @@ class Search:
     # More than the minimum
 
     def _fill(self) -> None:
-        """Groups that were left out, then single pods, the smallest first, where there is room."""
+        """Places groups that were left out, then single pods, smallest first, in the remaining
+        room."""
         groups = self.problem.groups
         for g, group in enumerate(groups):
             if g not in self.domain_of and group.parent in self.domain_of:
@@ -296,7 +298,7 @@ class Search:
     # Sizes
 
     def _size(self, kind: int) -> float:
-        """The largest share that a pod takes of all that is free of a resource."""
+        """Returns the pod's largest share of the total free amount of any resource."""
         free = np.maximum(self.problem.free.sum(axis=1), 1)
         return float((self.problem.kinds[kind].demand / free).max(initial=0.0))
 
@@ -305,7 +307,8 @@ class Search:
         return sorted(range(len(sizes)), key=lambda p: -sizes[p])
 
     def _hard(self, g: int) -> float:
-        """What a group takes, as a share of what is free, over the domains that it has."""
+        """Returns the group's demand as a share of the free amounts, divided by the number of its
+        domains."""
         free = np.maximum(self.problem.free.sum(axis=1), 1)
         share = float((self.bounds.least[g] / free).max(initial=0.0))
         return share / max(int(self.bounds.alive[g].sum()), 1)

@@ -1,4 +1,7 @@
-"""A tree of groups as the objects say it is, and what of it is faulty or still missing.
+"""Builds the tree of pod groups below a root from the API objects, and reports what makes the tree
+invalid or what it still waits for.
+
+Must not know nodes or placements.
 
 Source: KEP-6012 "Group hierarchy" (invalid runtime hierarchies), "GangScheduling Plugin Changes"
 (admissibility); KEP-5710 (one priority); texts of kube-scheduler plugins/gangscheduling.

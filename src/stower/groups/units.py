@@ -1,4 +1,7 @@
-"""Who is disrupted with whom: a pod alone, or all pods of the highest group that says so.
+"""Disruption units: the sets of pods that preemption evicts together. A unit is a single pod, or
+all pods of the highest group around the pod whose disruption mode is the whole group.
+
+Must not know how victims are chosen.
 
 Source: KEP-5710 "Preemption unit", KEP-6012 "Integration with workload-aware preemption".
 """
@@ -14,7 +17,8 @@ from stower.state.pod_table import importance
 
 
 class Unit(msgspec.Struct, frozen=True, eq=False):
-    """Pods that leave together. `group`: which, None for a pod alone."""
+    """Pods that are evicted together. `group`: the group that is disrupted as a whole, None for a
+    single pod."""
 
     group: GroupKey | None
     priority: int
@@ -22,14 +26,14 @@ class Unit(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def importance(self) -> tuple[int, bool, int, tuple[int, int, int, str]]:
-        """Smaller for what is worse to lose: priority, groups before pods, many before few, old
-        before new."""
+        """The sort key of units; more important units have smaller keys. By priority, then groups
+        before single pods, many pods before few, and older before newer."""
         oldest = min(importance(entry) for entry in self.pods)
         return (-self.priority, self.group is None, -len(self.pods), oldest)
 
 
 def group_of(groups: Groups, entry: PodEntry) -> GroupKey | None:
-    """The highest group around a pod that is disrupted as a whole, None where there is none."""
+    """Returns the highest group around a pod that is disrupted as a whole, or None."""
     if not entry.pod.group_name:
         return None
     key = GroupKey(False, f"{entry.pod.metadata.namespace}/{entry.pod.group_name}")
@@ -42,7 +46,7 @@ def group_of(groups: Groups, entry: PodEntry) -> GroupKey | None:
 
 
 def below(groups: Groups, which: GroupKey) -> list[GroupKey]:
-    """The group and all groups in it."""
+    """Returns the group and all groups below it."""
     found = [which]
     for group in found:
         if group.is_composite:
@@ -51,7 +55,7 @@ def below(groups: Groups, which: GroupKey) -> list[GroupKey]:
 
 
 def members_of(groups: Groups, which: GroupKey) -> list[PodEntry]:
-    """All pods of a group and of those in it, placed or not."""
+    """Returns all pods of a group and of the groups below it, with or without a node."""
     return [
         entry
         for group in below(groups, which)
@@ -61,7 +65,7 @@ def members_of(groups: Groups, which: GroupKey) -> list[PodEntry]:
 
 
 def unit_of(groups: Groups, entry: PodEntry) -> Unit:
-    """The unit of a placed pod, with all pods of it that are placed."""
+    """Returns the disruption unit of a placed pod, with all placed pods of the unit."""
     which = group_of(groups, entry)
     if which is None:
         return Unit(None, priority_of(groups, entry), (entry,))
@@ -70,13 +74,15 @@ def unit_of(groups: Groups, entry: PodEntry) -> Unit:
 
 
 def leaving(groups: Groups, victims: Iterable[PodEntry]) -> list[GroupKey]:
-    """The groups that leave as a whole, and all in them, where these pods do."""
+    """Returns the groups that are disrupted as a whole if these pods are evicted, with all groups
+    below them."""
     wholes = dict.fromkeys(which for e in victims if (which := group_of(groups, e)) is not None)
     return [which for whole in wholes for which in below(groups, whole)]
 
 
 def whole_rows(groups: Groups) -> list[int]:
-    """Rows with pods that leave with others or not at all, in their order."""
+    """Returns, sorted, the rows (indices of nodes in the state's arrays) of all pods that can only
+    be evicted together with others."""
     if not groups.disruption_units:
         return []
     return sorted(
@@ -90,7 +96,8 @@ def whole_rows(groups: Groups) -> list[int]:
 
 
 def priority_of(groups: Groups, entry: PodEntry) -> int:
-    """By which a pod is compared as a victim: its group's, where that has one."""
+    """Returns the priority of a pod as a victim: of its pod group if the group has a priority, else
+    its own."""
     if entry.pod.group_name:
         group = groups.pod_groups.get(f"{entry.pod.metadata.namespace}/{entry.pod.group_name}")
         if group is not None and group.spec.priority is not None:
@@ -99,7 +106,8 @@ def priority_of(groups: Groups, entry: PodEntry) -> int:
 
 
 def units(groups: Groups, placed: Iterable[PodEntry]) -> list[Unit]:
-    """The units that these pods are, in their order; the priority of one is that of its highest."""
+    """Returns the disruption units of these pods, single pods first. The priority of a unit is the
+    highest of its pods."""
     by_group: dict[GroupKey, list[PodEntry]] = {}
     found: list[Unit] = []
     for entry in placed:
