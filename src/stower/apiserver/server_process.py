@@ -46,7 +46,7 @@ class Options:
     plugins: frozenset[str] = frozenset()
     kubeconfig: Path | None = None
     version: str = "1.36"
-    more: tuple[str, ...] = ()  # keys of api.optional.SERVE
+    more: tuple[str, ...] = ()  # keys of api.optional_kinds.SERVE
     by_roles: bool = False  # what nobody's role allows is forbidden
     audit: Path | None = None  # a file for a line about each request
     event_ttl_s: float = EVENT_TTL_SECONDS

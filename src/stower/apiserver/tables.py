@@ -23,7 +23,7 @@ def load_registry(version: str = "1.36", more: Iterable[str] = (), native: bool 
     """What a Kubernetes API server of this version serves, and the kinds of stower.dev. Of 1.37,
     this is what is said of groups of pods; all else is as in 1.36.
 
-    `more`: keys of api.optional.SERVE. `native`: whether to serve stower.dev.
+    `more`: keys of api.optional_kinds.SERVE. `native`: whether to serve stower.dev.
     """
     packed = (files("stower.api") / "tables" / "kubernetes-1.36.json.gz").read_bytes()
     registry = Registry(msgspec.json.decode(gzip.decompress(packed)), version)

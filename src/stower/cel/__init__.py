@@ -1,10 +1,11 @@
-"""CEL, the language of device selectors: text in, a checked and compiled program out.
+"""CEL (Common Expression Language) as Kubernetes uses it in device selectors: parses, type-checks,
+estimates the cost of, compiles and evaluates expressions.
 
-`device.py` is what others use: the environment that Kubernetes gives to selectors of devices. Its
-parts: `syntax` (text to tree), `types` and `declarations` (what there is), `checker` (types of a
-tree), `cost` (what it may cost at worst), `program` (the tree as closures), `values` and the
-`library_*` modules (what functions do). Sources: the CEL specification (google/cel-spec), and how
-Kubernetes 1.36 configures cel-go (apiserver pkg/cel, dynamic-resource-allocation cel).
+Other packages use `device`, the environment that Kubernetes gives to selectors of devices. Stages:
+`syntax` (text to tree, with `macros`), `checker` (with `types` and `declarations`), `literals`,
+`cost`, `program` (tree to a Python function). `values` and the `library_*` modules implement values
+and functions. Sources: the CEL specification (google/cel-spec), and how Kubernetes 1.36 configures
+cel-go (apiserver pkg/cel, dynamic-resource-allocation cel).
 
 Must not know what a claim or an allocation is.
 """

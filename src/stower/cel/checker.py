@@ -1,6 +1,9 @@
-"""Types of a tree: what each part is, which overloads a call may mean, and what is wrong.
+"""The type checker: assigns a type to each node of a syntax tree, resolves names and the overloads
+of calls, and reports type errors in the words of cel-go.
 
-Source: cel-go checker/checker.go; cel/validator.go for what is checked of literals.
+Must not know values or how expressions are evaluated.
+
+Source: cel-go checker/checker.go; cel/validator.go for the checks of literals.
 """
 
 from collections.abc import Mapping
@@ -37,7 +40,8 @@ from stower.cel.types import (
 
 
 class Environment(NamedTuple):
-    """What names mean: variables, the fields of message types, and functions that are missing."""
+    """The names that an expression may use: variables, the fields of message types, and functions
+    that are not available."""
 
     variables: Mapping[str, Type]
     fields: Mapping[str, Mapping[str, Type]]
@@ -45,10 +49,11 @@ class Environment(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A tree with the type of each part, and the overloads (names, in order) of each call.
+    """The result of a check: the tree, the type of each node, and the possible overloads (names, in
+    order) of each call.
 
-    `globals` are the calls that look like a method's and are none (`optional.of(x)`): by which
-    name; `names` are the selections that are a name with dots.
+    `globals`: calls with the syntax of a method that are calls of a function with a dotted name
+    (`optional.of(x)`), with that name; `names`: selections that are an identifier with dots.
     """
 
     tree: Node
@@ -59,7 +64,7 @@ class Checked(NamedTuple):
 
 
 def qualified(node: Node) -> str | None:
-    """The dotted name that a chain of selections spells, if it is one."""
+    """Returns the dotted name that a chain of selections forms; None if it forms none."""
     if isinstance(node, Ident):
         return node.name
     if isinstance(node, Select) and not node.test:
@@ -69,7 +74,7 @@ def qualified(node: Node) -> str | None:
 
 
 class Checker:
-    """Walks one tree once."""
+    """Checks one tree, in one traversal."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -83,7 +88,7 @@ class Checker:
         self.names: dict[Node, str] = {}
 
     def check(self, tree: Node) -> Checked:
-        """The tree with types. CompileError with everything that is wrong."""
+        """Returns the tree with its types. Raises CompileError with all issues."""
         self.visit(tree)
         if self.issues:
             raise CompileError(sorted(set(self.issues)))
@@ -125,7 +130,7 @@ class Checker:
         return Type(f"V#{self.fresh}")
 
     def lookup(self, name: str) -> Type | None:
-        """The type of a variable, or of a type's name."""
+        """Returns the type of a variable or of a type name."""
         if not name.startswith("."):
             for scope in reversed(self.scopes):
                 if name in scope:
@@ -220,7 +225,8 @@ class Checker:
         args: list[Type],
         is_member: bool,
     ) -> Type:
-        """Which overloads the arguments fit, and what they give; dyn where they disagree."""
+        """Records the overloads of a call that fit the arguments, and returns the result type; dyn
+        if the overloads differ in it."""
         if name in ("_&&_", "_||_"):
             fits = [self.expect(arg.offset, type_, BOOL) for arg, type_ in zip(node.args, args)]
             self.overloads[node] = (overloads[0].id,)
@@ -249,7 +255,7 @@ class Checker:
         return result
 
     def renew(self, type_: Type, renamed: dict[str, Type]) -> Type:
-        """A declaration's type with parameters of its own for this use."""
+        """Returns the type of a declaration with fresh type parameters."""
         if type_.is_param:
             return renamed.setdefault(type_.name, self.new_param())
         if not type_.params:
@@ -257,7 +263,7 @@ class Checker:
         return Type(type_.name, tuple(self.renew(param, renamed) for param in type_.params))
 
     def expect(self, offset: int, found: Type, wanted: Type) -> bool:
-        """Whether it is as wanted; complains where it is not."""
+        """Returns whether the type is the wanted one; reports an issue if not."""
         fits = self.known.assignable([found], [wanted])
         if not fits:
             self.mismatch(offset, wanted, found)

@@ -1,7 +1,9 @@
-"""What evaluating an expression may cost at worst, in CEL's units, from the tree and its types.
+"""Estimates the cost of evaluating an expression, least and most, in CEL's cost units, from the
+tree and its types. Kubernetes rejects selectors whose most exceeds a limit.
+
+All numbers saturate at 2^64 - 1. Must not know values: sizes come from `size_of`.
 
 Source: cel-go checker/cost.go, ext/sets.go and ext/lists.go; apiserver pkg/cel/library/cost.go.
-Everything saturates at 2^64 - 1.
 """
 
 import math
@@ -26,7 +28,7 @@ Path = tuple[str, ...]
 
 
 def _times(number: int, factor: float) -> int:
-    """Rounded up."""
+    """Returns the product, rounded up."""
     if number > 0 and factor > 0 and float(number) > float(MOST) / factor:
         return MOST
     product = math.ceil(float(number) * factor)
@@ -34,7 +36,7 @@ def _times(number: int, factor: float) -> int:
 
 
 class Range(NamedTuple):
-    """A least and a most: of a cost, or of a size."""
+    """The least and the most of a cost or a size."""
 
     least: int
     most: int
@@ -53,7 +55,7 @@ class Range(NamedTuple):
 
 
 def fixed(amount: int) -> Range:
-    """Exactly that much."""
+    """Returns the range with this single value."""
     return Range(amount, amount)
 
 
@@ -63,7 +65,7 @@ UNKNOWN: Final = Range(0, MOST)
 
 
 class Entries(NamedTuple):
-    """What is in a list or map: sizes of its keys and values."""
+    """The sizes of the keys and values of a list or map."""
 
     kind: str
     key: Range
@@ -71,7 +73,7 @@ class Entries(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What a call costs, beside its arguments, and how large its result is."""
+    """The cost of a call without its arguments, and the size of its result."""
 
     cost: Range
     size: Range | None = None
@@ -101,7 +103,7 @@ _COMPARED: Final = frozenset(
 
 
 def estimate(checked: Checked, size_of: SizeOf) -> int:
-    """The worst case. `size_of` knows the sizes of what variables hold."""
+    """Returns the cost range. `size_of` returns the sizes of variables."""
     return _Coster(checked, size_of).cost(checked.tree).most
 
 
@@ -498,7 +500,7 @@ def _int_of(node: Node, otherwise: int) -> int:
 
 
 def _replaced(size: Range, old: Range, new: Range) -> Range:
-    """How long a text may be in which old parts are replaced by new ones."""
+    """Returns the range of the size of a string in which old parts are replaced by new ones."""
     kept_most = kept_least = 0
     if old.least == 0:
         # Nothing is replaced: the new part goes before, between and after all characters.

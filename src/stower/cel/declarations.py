@@ -1,9 +1,12 @@
-"""All functions and operators that a selector can name, as data.
+"""The declarations of all functions and operators that a selector may use, with their overloads, as
+a table.
 
-A line is `name: overload (types) result; ...`; a dot before the overload says that it is called on
-its first type. Source: cel-go common/stdlib and ext/, apiserver pkg/cel/library, as Kubernetes
-1.36 puts them together (pkg/cel/environment/base.go): strings v2, lists v3, sets, optionals,
-bindings v0, two-variable comprehensions, and Kubernetes' own.
+A line is `name: overload (types) result; ...`; a dot before the overload marks a method, whose
+first type is the target. Must not know the implementations (library_*).
+
+Source: cel-go common/stdlib and ext/, apiserver pkg/cel/library, as Kubernetes 1.36 combines them
+(pkg/cel/environment/base.go): strings v2, lists v3, sets, optionals, bindings v0, two-variable
+comprehensions, and Kubernetes' own.
 """
 
 from collections.abc import Iterator
@@ -150,7 +153,7 @@ includes: .dra_includes_dyn_dyn (dyn, dyn) bool
 
 
 class Overload(NamedTuple):
-    """One way to call a function: what it takes (the target first) and what it gives."""
+    """One signature of a function: its argument types (the target first) and its result type."""
 
     id: str
     is_member: bool
@@ -166,7 +169,7 @@ def _overload(text: str) -> Overload:
 
 
 def _generated() -> Iterator[str]:
-    """The rows that are one pattern over several types."""
+    """Returns the lines that repeat one pattern for several types."""
     for function, prefix in (
         ("_<_", "less"), ("_<=_", "less_equals"), ("_>_", "greater"), ("_>=_", "greater_equals")
     ):  # fmt: skip

@@ -1,4 +1,5 @@
-"""Selectors of devices: the environment that Kubernetes gives to CEL in claims and classes.
+"""Compiles and evaluates selectors of devices: the CEL environment that Kubernetes gives to
+ResourceClaims and DeviceClasses, with the variable `device`.
 
 Source: dynamic-resource-allocation cel/compile.go; KEP-4381 (attributes and capacity), KEP-5075
 (allowMultipleAllocations), KEP-5491 (attributes that are lists).
@@ -32,7 +33,7 @@ _ENTRIES_MAX: Final = 32
 
 
 class Gates(NamedTuple):
-    """Which parts of the language an expression may use: those of feature gates of Kubernetes."""
+    """The parts of the language that depend on feature gates of Kubernetes."""
 
     list_attributes: bool = False  # DRAListTypeAttributes: an attribute may be a list
     new: bool = False  # the expression is written now, and may not use what is not on yet
@@ -40,7 +41,8 @@ class Gates(NamedTuple):
 
 
 class Selector(NamedTuple):
-    """A compiled expression: `matches` takes a device. Or `error`: why there is none."""
+    """A compiled expression. `matches` evaluates it for a device; `error` says why it does not
+    compile."""
 
     expression: str
     matches: Callable[["Device"], bool]
@@ -50,7 +52,7 @@ class Selector(NamedTuple):
 
 
 class Device:
-    """What a selector sees of a device."""
+    """The value of the variable `device`."""
 
     __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver")
 
@@ -61,14 +63,14 @@ class Device:
         capacity: Mapping[str, Quantity],
         allow_multiple_allocations: bool = False,
     ) -> None:
-        """Attributes by qualified name, each already the value of `attribute_value`."""
+        """`attributes`: by qualified name, already converted by `attribute_value`."""
         self.driver = driver
         self.allow_multiple_allocations = allow_multiple_allocations
         self.attributes = _domains(driver, attributes)
         self.capacity = _domains(driver, capacity)
 
     def field(self, name: str) -> Any:
-        """device.name."""
+        """Returns the value of device.<name>."""
         match name:
             case "driver":
                 return self.driver
@@ -82,7 +84,8 @@ class Device:
 
 
 def _domains(driver: str, entries: Mapping[str, Any]) -> Overlay:
-    """By domain, then by id; a name without a domain is in the driver's."""
+    """Returns the attributes by domain, then by id; a name without a domain is in the driver's
+    domain."""
     domains = Overlay()
     for name, value in entries.items():
         domain, slash, identifier = name.partition("/")
@@ -93,7 +96,8 @@ def _domains(driver: str, entries: Mapping[str, Any]) -> Overlay:
 
 
 def attribute_value(attribute: DeviceAttribute, list_attributes: bool) -> Any:
-    """The one value of an attribute. CelError where there is none for us."""
+    """Returns the value of an attribute as a CEL value. Raises CelError if it has no supported
+    value."""
     if list_attributes:
         for values in (attribute.int_values, attribute.bool_values, attribute.string_values):
             if values is not None:
@@ -117,7 +121,7 @@ def _version(text: str) -> Any:
 
 @lru_cache(maxsize=16)
 def environment(gates: Gates) -> Environment:
-    """What the names of an expression mean."""
+    """Returns the names that an expression may use."""
     value = DYN if gates.list_attributes else ANY
     fields = {
         "driver": STRING,
@@ -131,7 +135,7 @@ def environment(gates: Gates) -> Environment:
 
 
 def size_of(path: Path) -> int | None:
-    """The largest size of what a path from `device` leads to, None where that is not known."""
+    """Returns the largest size of the value at a path from `device`; None if it is not known."""
     match path:
         case ("device",):
             return 0
@@ -158,7 +162,7 @@ def size_of(path: Path) -> int | None:
 
 @lru_cache(maxsize=4096)
 def compile_selector(expression: str, gates: Gates = Gates()) -> Selector:  # noqa: B008
-    """The compiled selector; never raises. Kept by text: the same one is compiled once."""
+    """Returns the compiled selector; never raises. Results are cached by text."""
     begin_work()
     try:
         tree = Parser(expression, MACROS).parse()
@@ -192,7 +196,7 @@ def _never(device: Device) -> bool:
 
 def _matcher(run: Run) -> Callable[[Device], bool]:
     def matches(device: Device) -> bool:
-        """Whether the device is selected. CelError where the expression has no answer for it."""
+        """Returns whether the device is selected. Raises CelError if the evaluation fails."""
         try:
             value = run([device])
         except CostExceeded:

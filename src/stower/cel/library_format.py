@@ -1,4 +1,4 @@
-"""`text.format(values)`: %s %d %f %e %b %x %X %o and %%.
+"""The CEL function `text.format(values)` with the verbs %s %d %f %e %b %x %X %o and %%.
 
 Source: cel-go ext/formatting.go (version 1, in the language en_US).
 """
@@ -41,9 +41,10 @@ _UNWRITABLE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.
 
 
 def clauses(text: str, has_value: Callable[[int], bool]) -> Iterator[str | tuple[str, int | None]]:
-    """What a format string consists of: texts, and clauses (letter, precision), one for each value.
+    """Returns the parts of a format string: texts, and clauses (letter, precision), one for each
+    value.
 
-    CelError where it is none, or where there is no value for a clause.
+    Raises CelError if the format is invalid, or if a clause has no value.
     """
     at = used = 0
     while (percent := text.find("%", at)) >= 0:
@@ -99,7 +100,7 @@ def _format(text: Any, values: Any) -> str:
 
 
 def refused(letter: str, type_: str) -> str:
-    """Why a clause does not take values of this type."""
+    """Returns the error message for a clause that does not accept values of this type."""
     return f"error during formatting: {_WANTED[letter]}, was given {type_}"
 
 
@@ -135,7 +136,7 @@ def _clause(clause: str, value: Any, precision: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As Go's %q."""
+    """Returns the text quoted like Go's %q."""
     said = []
     for sign in text:
         if sign in _ESCAPED:

@@ -1,4 +1,5 @@
-"""Kubernetes' own functions: quantities, versions, addresses, URLs, formats of names.
+"""The CEL functions that Kubernetes adds: quantities, semantic versions, IP addresses and CIDRs,
+URLs, and name formats.
 
 Source: apiserver pkg/cel/library (quantity, semverlib, ip, cidr, urls, format), Kubernetes 1.36.
 """
@@ -35,7 +36,7 @@ from stower.model.quantity import Quantity, QuantityError, parse_quantity
 
 
 def of_type(kind: type | tuple[type, ...], function: Function) -> Function:
-    """A function whose first value is of this type."""
+    """Returns a function that raises no_overload unless its first value is of this type."""
 
     def checked(target: Any, *args: Any) -> Any:
         if not isinstance(target, kind):
@@ -46,7 +47,7 @@ def of_type(kind: type | tuple[type, ...], function: Function) -> Function:
 
 
 def _is(parse: Function) -> Function:
-    """Whether a text can be parsed."""
+    """Returns a function that tests whether a text can be parsed."""
 
     def function(text: str, *args: Any) -> bool:
         try:
@@ -92,7 +93,8 @@ def _as_integer(quantity: Quantity) -> int:
 
 
 def _exact(quantity: Quantity) -> int | None:
-    """The amount, where upstream takes it for a whole int64: a form, not a property of it."""
+    """Returns the amount if upstream stores it as an int64, else None. This depends on the internal
+    form of the quantity, not on its value."""
     if quantity.big or quantity.scale < 0:
         return None
     whole: int = quantity.mantissa * 10**quantity.scale
@@ -105,7 +107,7 @@ def _float(quantity: Quantity) -> float:
 
 
 def _compared(target: Any, other: Any) -> int:
-    """-1, 0 or 1, of two quantities or two versions."""
+    """Returns -1, 0 or 1 for two quantities or two versions."""
     if isinstance(target, Quantity) and isinstance(other, Quantity):
         return target.cmp(other)
     if type(target) is Semver and type(other) is Semver:
@@ -123,7 +125,7 @@ def _semver(text: str, normalizes: Any = False) -> Semver:
 
 
 def _normalized(text: str) -> str:
-    """Without a v, with three numbers, and without zeros before them."""
+    """Returns the version without a leading v, with three numbers, and without leading zeros."""
     text = text.removeprefix("v")
     parts = text.split(".", 2)
     # A number may be followed by what a version has at its end.
@@ -140,7 +142,7 @@ def _normalized(text: str) -> str:
 
 
 def _part_of_version(at: int) -> Function:
-    """A number of the version, as an int64."""
+    """Returns a number of the version as an int64."""
     return of_type(Semver, lambda version: (version.numbers[at] + 2**63) % 2**64 - 2**63)
 
 
@@ -209,7 +211,7 @@ _PATH_KEPT: Final = re.compile(r"[A-Za-z0-9_.~$&+,/:;=@!'()*\[\]-]")
 
 
 def _url(text: str) -> Url:
-    """As Go's url.ParseRequestURI: an absolute URL, or an absolute path."""
+    """Parses an absolute URL or an absolute path, like Go's url.ParseRequestURI."""
     problem = CelError(
         f'URL parse error during conversion from string: parse "{text}": invalid URI'
     )
@@ -283,7 +285,7 @@ _BASE64: Final = re.compile(
 
 
 def _prefix(problems: Function) -> Function:
-    """What may be put before a generated end: a dash at its own end does not count."""
+    """Validates the prefix of a generated name: a trailing dash is allowed."""
     return lambda text: problems(f"{text[:-2]}a" if text[1:].endswith("-") else text)
 
 

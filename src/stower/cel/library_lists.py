@@ -1,4 +1,4 @@
-"""Functions of lists, sets, maps and optional values.
+"""The CEL functions of lists, sets, maps and optional values.
 
 Sources: cel-go ext/lists.go (version 3), ext/sets.go, cel/optional types, ext/comprehensions.go;
 apiserver pkg/cel/library/lists.go.
@@ -29,7 +29,8 @@ INCLUDES_MAX: Final = 48  # ResourceSliceMaxAttributeValuesPerDevice
 
 
 def lists(function: Function, *others: type) -> Function:
-    """A function of a list, and of values of these types (the rest, where given, is optional)."""
+    """Returns a function of a list and of values of these types, with type checks; the last ones
+    are optional."""
 
     def checked(target: Any, *args: Any) -> Any:
         if type(target) is not list or len(args) > len(others):
@@ -104,7 +105,7 @@ def _sort_by(items: list[Any], keys: list[Any]) -> list[Any]:
 
 
 def _order(a: Any, b: Any) -> int:
-    """As sorting sees it: what has no order, stays."""
+    """Compares two values for sorting; values without an order keep their positions."""
     return _is_more(a, b) - _is_more(b, a)
 
 
@@ -115,7 +116,7 @@ def _is_sorted(items: list[Any]) -> bool:
 
 
 def _is_more(a: Any, b: Any) -> bool:
-    """Whether a is more than b; not where they have no order."""
+    """Returns whether a is more than b; False if they have no order."""
     try:
         return compare(a, b) > 0
     except CelError:
@@ -123,7 +124,7 @@ def _is_more(a: Any, b: Any) -> bool:
 
 
 def zero(overload: str) -> Any:
-    """What an overload of `sum` begins with."""
+    """Returns the start value of an overload of `sum`."""
     return _ZEROS[overload.split("_")[1]]
 
 
@@ -183,7 +184,7 @@ def _sets_intersects(items: list[Any], others: list[Any]) -> bool:
 
 
 def maybes(function: Function) -> Function:
-    """A function of an optional value."""
+    """Returns a function of an optional value, with a type check."""
 
     def checked(target: Any, *args: Any) -> Any:
         if type(target) is not Maybe:

@@ -1,8 +1,8 @@
-"""The standard functions: arithmetic, conversions, sizes, texts, times.
+"""The standard functions of CEL: arithmetic, comparison, conversions, sizes and strings.
 
-Sources: CEL specification; cel-go common/types, ext/strings.go (version 2); regular expressions are
-RE2's. An implementation is given its values, the target first, and looks at their types: a value
-that the checker could not know may be anything.
+A function gets its values, the target first, and checks their types, because the type of a value
+may be unknown to the checker (dyn). Sources: CEL specification; cel-go common/types, ext/strings.go
+(version 2); regular expressions are RE2's.
 """
 
 import math
@@ -109,7 +109,7 @@ def multiply(a: Any, b: Any) -> Any:
 
 
 def divide(a: Any, b: Any) -> Any:
-    """`a / b`: whole numbers towards zero."""
+    """`a / b`: integers are truncated towards zero."""
     kind = type(a)
     if kind is not type(b) or kind not in (int, Uint, float):
         raise no_overload()
@@ -155,7 +155,7 @@ def inverted(a: Any) -> Any:
 
 
 def ordered(*wanted: int) -> Function:
-    """A comparison that holds for these outcomes of `compare`."""
+    """Returns a comparison that is true for these results of `compare`."""
 
     def comparison(a: Any, b: Any) -> bool:
         return compare(a, b) in wanted
@@ -174,7 +174,7 @@ def contained(item: Any, container: Any) -> bool:
 
 
 def size(value: Any) -> int:
-    """How many characters, bytes, items or entries."""
+    """size(value): the number of characters, bytes, items or entries."""
     if type(value) in (str, bytes, list) or isinstance(value, dict):
         return len(value)
     raise no_overload()
@@ -227,7 +227,7 @@ def to_double(value: Any) -> float:
 
 
 def _parsed_double(text: str) -> float | None:
-    """As Go's strconv.ParseFloat: what is too large for a double is none."""
+    """Parses a double like Go's strconv.ParseFloat: too large a number is an error."""
     plain = text.replace("_", "")
     if _FLOAT.match(text):
         number = float(plain)
@@ -302,7 +302,7 @@ def to_string(value: Any) -> str:
 
 
 def go_float(value: float) -> str:
-    """As Go's %g with the least digits that tell the number."""
+    """Formats a double like Go's %g, with the fewest digits that identify the number."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if math.isnan(value):
@@ -333,7 +333,8 @@ def go_float(value: float) -> str:
 
 
 def texts(function: Function, *others: type) -> Function:
-    """A function of a text, and of values of these types (the rest, where given, is optional)."""
+    """Returns a function of a string and of values of these types, with type checks; the last ones
+    are optional."""
 
     def checked(target: Any, *args: Any) -> Any:
         if type(target) is not str or len(args) > len(others):
@@ -348,7 +349,8 @@ def texts(function: Function, *others: type) -> Function:
 
 @lru_cache(maxsize=256)
 def pattern(text: str) -> Any:
-    """The compiled regular expression. CelError in Go's words where there is none."""
+    """Returns the compiled regular expression. Raises CelError with Go's message if it is
+    invalid."""
     options = re2.Options()
     options.log_errors = False
     try:

@@ -1,8 +1,9 @@
-"""Durations and timestamps: from text and to text, their limits and their parts.
+"""The CEL functions of durations and timestamps: parsing, formatting, limits, and getters.
 
-Sources: cel-go common/types (duration, timestamp, overflow); Go's time package, whose ways with
-text these are, looser than RFC 3339. A timestamp keeps the offset that it was written with, which
-only its text shows.
+Texts are parsed like in Go's time package, which accepts more than RFC 3339. A timestamp keeps the
+UTC offset that it was written with; only its text shows the offset.
+
+Sources: cel-go common/types (duration, timestamp, overflow); Go's time package.
 """
 
 import re
@@ -29,14 +30,14 @@ Function = Callable[..., Any]
 
 
 def span(ns: int) -> Duration:
-    """A duration. CelError where it is too long."""
+    """Returns a duration. Raises CelError if it is out of range."""
     if not INT_MIN <= ns <= INT_MAX:
         raise CelError("integer overflow")
     return Duration(ns)
 
 
 def moment(ns: int, offset: int = 0) -> Timestamp:
-    """A timestamp. CelError where it is beyond the years 1 to 9999."""
+    """Returns a timestamp. Raises CelError outside of the years 1 to 9999."""
     if not TIME_MIN <= ns <= _TIME_MAX:
         raise CelError("timestamp overflow")
     return Timestamp(ns, offset)
@@ -46,13 +47,14 @@ def moment(ns: int, offset: int = 0) -> Timestamp:
 
 
 def span_text(value: Duration) -> str:
-    """Seconds, as the least digits that tell the double they make."""
+    """Formats a duration in seconds, with the fewest digits that identify the double."""
     text = format(Decimal(repr(_units(value.ns, SECOND))), "f")
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}s"
 
 
 def _units(ns: int, unit: int) -> float:
-    """How many units, as Go works it out: the whole ones and the rest apart."""
+    """Returns the number of units as a double, computed like in Go: whole units and the rest
+    separately."""
     whole, rest = divmod(abs(ns), unit)
     amount = float(whole) + rest / float(unit)
     return -amount if ns < 0 else amount
@@ -76,7 +78,7 @@ def to_duration(value: Any) -> Duration:
 
 
 def _parsed_span(value: str) -> int | None:
-    """As Go's time.ParseDuration."""
+    """Parses a duration like Go's time.ParseDuration."""
     text = value[1:] if value[:1] in ("+", "-") else value
     if text == "0":
         return 0
@@ -92,7 +94,8 @@ def _parsed_span(value: str) -> int | None:
 
 
 def _part_of(digits: str, unit: int) -> int:
-    """What stands behind the point, in doubles; digits that an int64 cannot hold are left out."""
+    """Returns the value of the digits after the point, in doubles; digits beyond an int64 are
+    ignored."""
     number, scale = 0, 1.0
     for digit in digits:
         if number > INT_MAX // 10 or number * 10 + int(digit) > INT_MAX + 1:
@@ -111,7 +114,7 @@ _TIME: Final = re.compile(
 
 
 def to_timestamp(value: Any) -> Timestamp:
-    """timestamp(value): from a text of RFC 3339 or seconds."""
+    """timestamp(value), of an RFC 3339 text or of seconds."""
     if type(value) is Timestamp:
         return value
     if type(value) is int:
@@ -137,7 +140,7 @@ def to_timestamp(value: Any) -> Timestamp:
 
 
 def time_text(value: Timestamp) -> str:
-    """RFC 3339, at the offset that the timestamp was written with."""
+    """Formats a timestamp as RFC 3339, with the offset that it was written with."""
     there, years = _at(value, value.offset)
     fraction = value.ns % SECOND
     tail = f".{fraction:09d}".rstrip("0") if fraction else ""
@@ -147,10 +150,11 @@ def time_text(value: Timestamp) -> str:
 
 
 def _at(value: Timestamp, zone: int | ZoneInfo) -> tuple[datetime, int]:
-    """The date and time in a zone or so many seconds east; and how many years to add to it.
+    """Returns the date and time in a time zone or at an offset in seconds, and a number of years to
+    add.
 
-    There may be no such year in Python: then it is that of another cycle. A zone by name has a
-    history, which does not repeat: it is left alone but at both ends of time.
+    Years that Python lacks are replaced by a year of another 400-year cycle. Zones by name have a
+    history, which does not repeat, and are converted only at both ends of the range of times.
     """
     since = timedelta(seconds=value.ns // SECOND)
     years = 0
@@ -165,7 +169,7 @@ def _at(value: Timestamp, zone: int | ZoneInfo) -> tuple[datetime, int]:
 
 
 def _zone(name: str) -> int | ZoneInfo:
-    """As seconds east where it is written with a colon: all that has one is taken for that."""
+    """Parses a time zone: a text with a colon is an offset, which is returned in seconds."""
     hours, colon, minutes = name.partition(":")
     if colon:
         east = _whole(hours) * 60
@@ -180,7 +184,7 @@ def _zone(name: str) -> int | ZoneInfo:
 
 
 def _whole(text: str) -> int:
-    """As Go's strconv.Atoi, and no more than a calendar has room for."""
+    """Parses an integer like Go's strconv.Atoi, within the range of the calendar."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits.isdigit() or not digits.isascii():
         raise CelError(f'strconv.Atoi: parsing "{text}": invalid syntax')
@@ -190,7 +194,7 @@ def _whole(text: str) -> int:
 
 
 def _getter(of_time: Callable[[datetime, int], int], unit_ns: int | None = None) -> Function:
-    """A getter of a timestamp, in a zone; of a duration too, in whole units."""
+    """Returns a getter of a timestamp in a time zone, and, in whole units, of a duration."""
 
     def getter(value: Any, zone: Any = "") -> int:
         if type(value) is Timestamp and type(zone) is str:

@@ -1,7 +1,7 @@
-"""What is checked of literals once the types are right: durations, times, patterns, mixed lists,
-formats.
+"""Validates the literals of a type-checked expression: durations, timestamps, regular expressions
+and format strings that are certain to fail at evaluation, and lists or maps of mixed types.
 
-Source: cel-go cel/validator.go, ext/formatting.go: those that Kubernetes 1.36 turns on.
+Source: cel-go cel/validator.go, ext/formatting.go: the validators that Kubernetes 1.36 enables.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from stower.cel.values import CelError
 
 
 def check_literals(checked: Checked) -> None:
-    """CompileError where a literal can have no meaning where it stands."""
+    """Raises CompileError if a literal is invalid where it is used."""
     issues = [
         *_walk(checked.tree, _call_issues),
         *_walk(checked.tree, lambda node: _mixed(node, checked), stops_at="format"),
@@ -29,7 +29,7 @@ def check_literals(checked: Checked) -> None:
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The parts of a node."""
+    """Returns the child nodes."""
     match node:
         case Select():
             yield node.operand
@@ -85,7 +85,7 @@ _FORMATTED: Final = {
 
 
 def _format_issues(node: Node, checked: Checked) -> Iterator[Issue]:
-    """What is wrong with a format that is a literal, and with a literal list for it."""
+    """Returns the issues of a literal format string and of its literal list of values."""
     if not isinstance(node, Call) or node.function != "format" or len(node.args) != 1:
         return
     text, values = node.target, node.args[0]
@@ -112,7 +112,7 @@ def _format_issues(node: Node, checked: Checked) -> Iterator[Issue]:
 
 
 def _unformatted(letter: str, node: Node, checked: Checked) -> Node | None:
-    """The part of a value that the clause does not take."""
+    """Returns the part of a value that the clause does not accept, or None."""
     if checked.types[node].name not in _FORMATTED[letter]:
         return node
     if letter == "s" and isinstance(node, ListOf | MapOf):

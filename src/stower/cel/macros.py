@@ -1,4 +1,5 @@
-"""Macros: calls that become other trees before types are checked.
+"""Macros (`has`, `all`, `exists`, `map`, `filter`, `cel.bind` and others): calls that the parser
+replaces by comprehensions and other trees, before types are checked.
 
 Source: cel-go parser/macro.go, ext/comprehensions.go, ext/bindings.go, cel/library.go (optMap),
 ext/lists.go (sortBy).
@@ -16,7 +17,7 @@ NOT_IDENTIFIER: Final = "argument is not an identifier"
 
 
 def call(offset: int, function: str, *args: Node) -> Node:
-    """A call of a function or operator."""
+    """Returns the node of a call of a function or operator."""
     return Call(offset, function, None, list(args))
 
 
@@ -31,10 +32,8 @@ Build = Callable[[int, list[Node]], tuple[Node, Node, Node, Node]]
 
 
 def _fold(variables: int, build: Build, unnamed: str = "argument must be a simple name") -> Macro:
-    """A macro over a list or map: its variables, then what `build` makes of the other arguments.
-
-    `build` gives the accumulator's start, the condition to go on, the step and the result.
-    """
+    """Returns a macro over a list or map. Its first arguments are the variables; `build` gets the
+    others and returns the accumulator's start, the loop condition, the step and the result."""
 
     def macro(parser: Parser, offset: int, target: Node | None, args: list[Node]) -> Node | None:
         names = []
@@ -82,7 +81,8 @@ def _exists_one(at: int, args: list[Node]) -> tuple[Node, Node, Node, Node]:
 
 
 def _collect(tested: int | None, item: int) -> Build:
-    """A list of the argument at `item`, where the one at `tested` holds."""
+    """Builds a comprehension that lists the argument at `item` for the elements where the argument
+    at `tested` is true."""
 
     def build(at: int, args: list[Node]) -> tuple[Node, Node, Node, Node]:
         step = call(at, "_+_", _accu(at), ListOf(at, [args[item]]))
@@ -94,7 +94,8 @@ def _collect(tested: int | None, item: int) -> Build:
 
 
 def _insert(tested: int | None, with_key: bool) -> Build:
-    """A map, of the last argument under the key, or of the entries that it gives."""
+    """Builds a comprehension that collects a map: the last argument is the value under the key or,
+    without `with_key`, a map of entries."""
 
     def build(at: int, args: list[Node]) -> tuple[Node, Node, Node, Node]:
         inserted = [args[0], args[-1]] if with_key else [args[-1]]
@@ -107,7 +108,7 @@ def _insert(tested: int | None, with_key: bool) -> Build:
 
 
 def bound(at: int, name: str, value: Node, result: Node) -> Node:
-    """`result`, in which the name stands for the value."""
+    """Returns the tree in which the name in `result` has the value."""
     nothing = ListOf(at, [])
     return Fold(at, nothing, UNUSED, None, name, value, _bool(at, False), Ident(at, name), result)
 

@@ -1,8 +1,12 @@
-"""A checked tree as closures: called with what its variables hold, they give the value.
+"""Compiles a type-checked tree into a Python function that takes the values of the variables and
+returns the value of the expression.
 
-Each closure is given the frame, a list of slots: the variables, then one slot for each name that a
-comprehension introduces. Source: cel-go interpreter (what errors do: `&&` and `||` absorb them
-where the other side decides; a fold's accumulator carries them).
+Each node of the tree becomes a closure, which takes a frame: a list with one slot for each variable
+and for each name that a comprehension introduces. Work is counted, and an evaluation that exceeds
+its limit ends in CostExceeded. Must not know devices or claims.
+
+Source: cel-go interpreter (errors: `&&` and `||` ignore the error of one operand if the other
+operand decides; a comprehension's accumulator keeps errors).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,14 +52,14 @@ _FOLDED: Final = frozenset(
 
 
 class Instantiation(Exception):
-    """A constant in the expression cannot be converted."""
+    """Raised if a constant in the expression cannot be converted."""
 
 
 def build(checked: Checked, variables: Sequence[str], steps_max: int | None) -> Run:
-    """The program: to be called with a list of the variables' values, which it extends.
+    """Returns the program: a function of the list of the variables' values.
 
-    It ends in CostExceeded after so much work, see values.WORK_MAX; with `steps_max`, also after so
-    many parts were looked at in loops.
+    The function raises CostExceeded if its work exceeds values.WORK_MAX or, with `steps_max`, if
+    more than this number of nodes is evaluated in loops.
     """
     builder = _Builder(checked, variables, steps_max)
     run = builder.visit(checked.tree)
@@ -70,7 +74,7 @@ def build(checked: Checked, variables: Sequence[str], steps_max: int | None) -> 
 
 
 class _Later:
-    """The value of a name that `cel.bind` gave: worked out when first asked for."""
+    """The value of a name of `cel.bind`, evaluated at its first use."""
 
     __slots__ = ("run", "value")
 
@@ -162,7 +166,7 @@ class _Builder:
 
     @staticmethod
     def prepare(work: Callable[[], Any]) -> Any:
-        """What is done when the program is made."""
+        """Returns the result of `work`, which is done once, when the program is built."""
         try:
             return work()
         except CelError as error:
@@ -314,7 +318,7 @@ def _pairs(value: Any, both: bool) -> list[tuple[Any, Any]]:
 
 
 def field(value: Any, name: str) -> Any:
-    """`value.name`. CelError where there is none."""
+    """`value.name`. Raises CelError if there is no such field."""
     try:
         return value[name]
     except (KeyError, TypeError, IndexError):
@@ -341,7 +345,7 @@ def _has(value: Any, name: str) -> bool:
 
 
 def index(value: Any, key: Any) -> Any:
-    """`value[key]`."""
+    """`value[key]`. Raises CelError if there is no such element."""
     if isinstance(value, dict):
         try:
             return value[lookup_key(key)]
@@ -365,7 +369,7 @@ def _missing(key: Any) -> CelError:
 
 
 def list_index(key: Any) -> int:
-    """The key as an index. CelError for all but whole numbers."""
+    """Returns the key as an index. Raises CelError unless it is a whole number."""
     if type(key) not in (int, Uint, float):
         raise CelError(f"unsupported index type '{type_name(key)}' in list")
     if type(key) is float and not (key.is_integer() and abs(key) < 2.0**63):
@@ -395,7 +399,7 @@ def index_optional(value: Any, key: Any) -> Maybe:
 
 
 def weighed(value: Any) -> Any:
-    """A value that was made, however large it is."""
+    """Counts the work of creating this value, by its size, and returns the value."""
     if type(value) in _SIZED and len(value) > _SMALL:
         charge(len(value) >> (2 if type(value) is list else 4))
     return value
@@ -447,7 +451,7 @@ def _called(name: str, function: Callable[..., Any], runs: list[Run]) -> Run:
 
 
 def _decided_by(decisive: bool) -> Callable[[Run, Run], Run]:
-    """`&&` (false decides) or `||` (true does)."""
+    """Returns the implementation of `&&` (False decides) or `||` (True decides)."""
 
     def special(left: Run, right: Run) -> Run:
         def run(frame: Frame) -> Any:

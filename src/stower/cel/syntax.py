@@ -1,7 +1,10 @@
-"""Text to tree: tokens, precedence, macros, and syntax errors in the words of cel-go.
+"""The parser: turns the text of an expression into a syntax tree, expands macros, and reports
+syntax errors in the words of cel-go.
 
-Source: CEL specification, "Syntax"; cel-go parser (its positions: an operator's, a call's opening
-bracket, a selection's dot; its limits).
+Must not know types or functions.
+
+Source: CEL specification, "Syntax"; cel-go parser (positions: of an operator, of a call's opening
+bracket, of a selection's dot; limits).
 """
 
 import re
@@ -43,14 +46,14 @@ _RAW: Final = re.compile(
 
 
 class Issue(NamedTuple):
-    """One thing that is wrong, and where: an offset into the text, -1 before its start."""
+    """One error and its offset in the text, -1 for before the start."""
 
     offset: int
     message: str
 
 
 class CompileError(ValueError):
-    """The text is no valid expression; `issues` says why, in the order of their places."""
+    """Raised for an invalid expression; `issues` has all errors, in the order of their offsets."""
 
     def __init__(self, issues: list[Issue]) -> None:
         super().__init__(issues[0].message)
@@ -58,10 +61,8 @@ class CompileError(ValueError):
 
 
 def explain(text: str, issues: list[Issue]) -> str:
-    """The issues as cel-go prints them: place, message, the line and a pointer below it.
-
-    At most 100 of them, as there.
-    """
+    """Formats at most 100 issues like cel-go: position, message, the line, and a pointer below
+    it."""
     said = []
     for offset, message in issues[:100]:
         before = text[: max(offset, 0)]
@@ -85,7 +86,7 @@ def explain(text: str, issues: list[Issue]) -> str:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A part of an expression. `offset` is its place in the text."""
+    """A node of a syntax tree. `offset` is its position in the text."""
 
     offset: int
 
@@ -116,7 +117,7 @@ class Select(Node):
 
 @dataclass(slots=True, eq=False)
 class Call(Node):
-    """A function or an operator (`_+_`); `target` is what a method is called on."""
+    """A call of a function or an operator (`_+_`); `target` is the receiver of a method."""
 
     function: str
     target: Node | None
@@ -125,7 +126,7 @@ class Call(Node):
 
 @dataclass(slots=True, eq=False)
 class ListOf(Node):
-    """`[a, ?b]`; `optional` has the indices with a question mark."""
+    """`[a, ?b]`; `optional` has the indices of the items with a question mark."""
 
     items: list[Node]
     optional: set[int] = field(default_factory=set)
@@ -140,18 +141,18 @@ class MapOf(Node):
 
 @dataclass(slots=True, eq=False)
 class Struct(Node):
-    """`Message{field: value}`: parsed, and always refused, for there are no messages."""
+    """`Message{field: value}`: parsed and then rejected, as Kubernetes defines no messages here."""
 
     name: str
 
 
 @dataclass(slots=True, eq=False)
 class Fold(Node):
-    """A comprehension: what all macros over lists and maps become.
+    """A comprehension, to which all macros over lists and maps expand.
 
-    For each element of `over` (and `second`, the value or element where `first` is key or index),
-    `accu` becomes `step` as long as `condition` holds; then `result`. `cel.bind` is one over
-    nothing.
+    For each element of `over`, `first` (and `second`, where `first` is the key or index) is set,
+    and `accu` becomes `step`, as long as `condition` is true; the value is `result`. `cel.bind` is
+    a comprehension over an empty list.
     """
 
     over: Node
@@ -168,7 +169,7 @@ class Fold(Node):
 
 
 class Token(NamedTuple):
-    """Kind (text, bytes, double, uint, int, name, sign, end), its text, its offset."""
+    """A token: kind (text, bytes, double, uint, int, name, sign, end), text and offset."""
 
     kind: str
     text: str
@@ -176,7 +177,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> list[Token]:
-    """The tokens, the last of kind `end`. CompileError where something is none."""
+    """Returns the tokens; the last has the kind `end`. Raises CompileError for an invalid token."""
     found: list[Token] = []
     at = 0
     while at < len(text):
@@ -210,7 +211,7 @@ _ESCAPE: Final = re.compile(
 
 
 def unquote(token: Token) -> str | bytes:
-    """The value of a string or bytes literal. CompileError for an escape that is none."""
+    """Returns the value of a string or bytes literal. Raises CompileError for an invalid escape."""
     text = token.text
     is_bytes = token.kind == "bytes"
     if is_bytes:
@@ -262,7 +263,7 @@ _BINARY: Final = {
 
 
 def operator(sign: str) -> str:
-    """What cel-go calls the function of a binary operator."""
+    """Returns cel-go's name for the function of a binary operator."""
     return "@in" if sign == "in" else f"_{sign}_"
 
 
@@ -270,7 +271,7 @@ Macro = Callable[["Parser", int, Node | None, list[Node]], Node | None]
 
 
 class Parser:
-    """Precedence climbing over the tokens of one text."""
+    """A precedence-climbing parser of one text."""
 
     def __init__(self, text: str, macros: dict[tuple[str, int, bool], Macro]) -> None:
         self.text = text
@@ -281,7 +282,7 @@ class Parser:
         self.issues: list[Issue] = []
 
     def parse(self) -> Node:
-        """The tree of the whole text."""
+        """Returns the tree of the whole text. Raises CompileError."""
         tree = self.expression()
         if self.token.kind != "end":
             self.wrong("<EOF>", is_end=True)
@@ -294,7 +295,7 @@ class Parser:
         return self.tokens[self.at]
 
     def takes(self, sign: str) -> Token | None:
-        """The token, if it is this sign; then it is behind us."""
+        """Consumes and returns the token if it is this sign, else returns None."""
         token = self.tokens[self.at]
         if token.text == sign and token.kind in ("sign", "name"):
             self.at += 1
@@ -302,11 +303,13 @@ class Parser:
         return None
 
     def wants(self, sign: str) -> Token:
-        """The token, which must be this sign."""
+        """Consumes and returns the token, which must be this sign. Raises CompileError
+        otherwise."""
         return self.takes(sign) or self.wrong(f"'{sign}'")
 
     def wrong(self, expected: str, is_end: bool = False) -> Any:
-        """Raise what ANTLR would say: a token too many if what follows it is what was expected."""
+        """Raises the error of ANTLR: an extraneous token if the token after it is the expected
+        one."""
         token = self.token
         after = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
         fits = after.kind == "end" if is_end else f"'{after.text}'" == expected
@@ -318,7 +321,7 @@ class Parser:
         )
 
     def expression(self) -> Node:
-        """A conditional, or what binds tighter."""
+        """Parses a conditional, or an expression of higher precedence."""
         self.depth += 1
         if self.depth > DEPTH_MAX:
             raise CompileError([Issue(-1, f"expression recursion limit exceeded: {DEPTH_MAX}")])
@@ -351,7 +354,8 @@ class Parser:
             left = Call(token.offset, operator(token.text), None, [left, right])
 
     def chain(self, first: Node, sign: str, strength: int) -> Node:
-        """All that one logical operator joins, as a balanced tree: it may be long."""
+        """Parses all operands of one logical operator into a balanced tree, which limits the depth
+        of long expressions."""
         terms, signs = [first], []
         while (token := self.takes(sign)) is not None:
             signs.append(token.offset)
@@ -454,7 +458,7 @@ class Parser:
         return self.map_of(token.offset)
 
     def named(self, token: Token) -> Node:
-        """An identifier, a call of a function, or a message, which is none of ours."""
+        """Parses an identifier, a call of a function, or a message."""
         dotted = token.text == "."
         name = self.name("IDENTIFIER") if dotted else token
         if name.text in RESERVED:
@@ -492,7 +496,7 @@ class Parser:
         return Literal(offset, token.kind, number)
 
     def arguments(self, closing: str) -> Iterator[Node]:
-        """Expressions up to the closing sign, which is taken."""
+        """Parses expressions up to the closing sign, and consumes it."""
         if self.takes(closing):
             return
         while True:
@@ -533,6 +537,7 @@ class Parser:
         return expanded if expanded is not None else Call(offset, function, target, args)
 
     def refuse(self, offset: int, message: str) -> Node:
-        """Note what is wrong with a macro's arguments, and go on with something harmless."""
+        """Records an error in a macro's arguments, and returns a placeholder tree so that parsing
+        continues."""
         self.issues.append(Issue(offset, message))
         return Literal(offset, "bool", True)

@@ -1,4 +1,7 @@
-"""Types of CEL as the checker sees them: how they are written, and what may stand for what.
+"""CEL types for the checker: their representation and text, which type is assignable to which, and
+the inference of type parameters.
+
+Must not know values or the syntax tree.
 
 Source: cel-go common/types/types.go, checker/types.go, checker/format.go.
 """
@@ -8,28 +11,27 @@ from typing import Final, NamedTuple
 
 
 class Type(NamedTuple):
-    """A type and its parameters. A single capital letter is a parameter of a declaration; with a
-    number after it, a fresh one that the checker found a use of.
-    """
+    """A type and its type arguments. A name of a single capital letter is a type parameter of a
+    declaration; with a number after it, a fresh copy that the checker made for one use."""
 
     name: str
     params: tuple["Type", ...] = ()
 
     def __str__(self) -> str:
-        """As error messages of the checker write it."""
+        """Returns the type in the notation of the checker's error messages."""
         name = _SHOWN.get(self.name, self.name)
         return f"{name}({', '.join(map(str, self.params))})" if self.params else name
 
     @property
     def declared(self) -> str:
-        """As messages about the result of an expression write it."""
+        """The type in the notation of messages about the result of an expression."""
         if self.params:
             return f"{self.name}({', '.join(param.declared for param in self.params)})"
         return _DECLARED.get(self.name, self.name)
 
     @property
     def runtime(self) -> str:
-        """As the name of the type as a value."""
+        """The name of the type as a CEL value."""
         return "google.protobuf.Any" if self == ANY else _DECLARED.get(self.name, self.name)
 
     @property
@@ -80,7 +82,7 @@ def optional_of(value: Type) -> Type:
 
 
 def parse_type(text: str) -> Type:
-    """A type as the tables of declarations write it: `map(string, list(A))`."""
+    """Parses a type in the notation of the declarations: `map(string, list(A))`."""
     parts = _TYPE_PART.findall(text)
 
     def read(at: int) -> tuple[Type, int]:
@@ -104,19 +106,21 @@ _PRIMITIVE: Final = frozenset(
 
 
 class Substitution:
-    """What the parameters of types turned out to be."""
+    """The types that were inferred for type parameters."""
 
     def __init__(self) -> None:
         self.found: dict[Type, Type] = {}
 
     def find(self, type_: Type) -> Type:
-        """What is known of a type at its top."""
+        """Returns the type itself or, for a type parameter, the type inferred for it; type
+        arguments are not replaced."""
         while type_ in self.found:
             type_ = self.found[type_]
         return type_
 
     def apply(self, type_: Type, free_to_dyn: bool = False) -> Type:
-        """The type with all that is known put in; what is not known is dyn, if asked for."""
+        """Returns the type with all inferred type parameters replaced. `free_to_dyn`: replaces the
+        others by dyn."""
         type_ = self.find(type_)
         if type_.is_param and free_to_dyn:
             return DYN
@@ -125,7 +129,8 @@ class Substitution:
         return Type(type_.name, tuple(self.apply(p, free_to_dyn) for p in type_.params))
 
     def assignable(self, given: list[Type], wanted: list[Type]) -> bool:
-        """Whether each given type can stand for the wanted one; learns what parameters are."""
+        """Returns whether each given type is assignable to the wanted one. Infers type parameters
+        if so."""
         before = dict(self.found)
         if all(self._assignable(g, w) for g, w in zip(given, wanted)):
             return True
@@ -154,10 +159,8 @@ class Substitution:
         return self.assignable(list(given.params), list(wanted.params))
 
     def _stands_for(self, type_: Type, param: Type) -> tuple[bool, bool]:
-        """Whether a type can be the parameter's, and whether that was known before.
-
-        Of two that fit, the parameter is the more general one from then on.
-        """
+        """Returns whether a type is assignable to the type parameter, and whether the parameter had
+        a type before. If both types fit, the parameter gets the more general one."""
         if type_ == param:
             return True, True
         known = self.found.get(param)
@@ -189,12 +192,12 @@ def _is_any(type_: Type) -> bool:
 
 
 def join(first: Type, second: Type) -> Type:
-    """The more general of two types that can stand for each other."""
+    """Returns the more general of two types that are assignable to each other."""
     return first if is_at_least(first, second) else second
 
 
 def is_at_least(first: Type, second: Type) -> bool:
-    """Whether the first type is equal to the second one or less specific."""
+    """Returns whether the first type is equal to the second one or more general."""
     if first.name in ("dyn", "any") or first.is_param:
         return True
     if second.name in ("dyn", "any") or second.is_param:

@@ -1,7 +1,9 @@
-"""Values of CEL: what Python has no type for, equality, order, and errors.
+"""CEL values: the types that Python lacks, equality, order, map keys, evaluation errors, and the
+work limit of an evaluation.
 
-bool, int, float, str, bytes, None and list are themselves; a map is a dict under `key_of`.
-Sources: CEL specification "Values"; cel-go common/types.
+bool, int, float, str, bytes, None and list are Python's; a map is a dict with keys converted by
+`key_of`. Must not know syntax or types of expressions. Sources: CEL specification "Values"; cel-go
+common/types.
 """
 
 import re
@@ -22,11 +24,12 @@ from stower.model.quantity import Quantity
 
 
 class CelError(Exception):
-    """What evaluation ends with, in cel-go's words."""
+    """An evaluation error, with cel-go's message."""
 
 
 class CostExceeded(Exception):
-    """More work than one evaluation may be. No CelError: nothing absorbs it."""
+    """Raised if an evaluation exceeds its work limit. Not a CelError, so that `&&` and `||` do not
+    ignore it."""
 
 
 # Of one evaluation: beyond what upstream's limit of cost lets pass, and less than a second. A unit
@@ -35,7 +38,7 @@ WORK_MAX: Final = 1_500_000
 
 
 class _Work:
-    """What the evaluation that goes on may do yet: there is one at a time."""
+    """The work that the current evaluation may still do. One evaluation runs at a time."""
 
     left = WORK_MAX
 
@@ -44,24 +47,24 @@ _work = _Work()
 
 
 def begin_work() -> None:
-    """An evaluation begins."""
+    """Resets the work limit at the start of an evaluation."""
     _work.left = WORK_MAX
 
 
 def work_done() -> int:
-    """Since the evaluation began."""
+    """Returns the work since the start of the evaluation."""
     return WORK_MAX - _work.left
 
 
 def charge(units: int) -> None:
-    """So much is about to be done. Raises CostExceeded."""
+    """Counts work before it is done. Raises CostExceeded."""
     _work.left -= units
     if _work.left < 0:
         raise CostExceeded
 
 
 def charge_text(length: int) -> None:
-    """A text of so many characters is about to be looked through, or made."""
+    """Counts the work of reading or creating a text of this length."""
     if length >= 16:
         charge(length >> 4)
 
@@ -70,12 +73,12 @@ NO_OVERLOAD: Final = "no such overload"
 
 
 def no_overload() -> CelError:
-    """The values are of types that the function does not take."""
+    """Returns the error for values whose types the function does not accept."""
     return CelError(NO_OVERLOAD)
 
 
 def cannot(value: Any, wanted: str) -> CelError:
-    """The value has no counterpart of the wanted type."""
+    """Returns the error for a value that cannot be converted to the wanted type."""
     return CelError(f"type conversion error from '{type_name(value)}' to '{wanted}'")
 
 
@@ -99,7 +102,8 @@ class Duration:
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time, in ns since 1970-01-01T00:00:00Z; as text, so many seconds east of UTC."""
+    """A point in time, in ns since 1970-01-01T00:00:00Z, and the UTC offset of its text in
+    seconds."""
 
     ns: int
     offset: int = field(default=0, compare=False)
@@ -117,7 +121,7 @@ class TypeName:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Maybe:
-    """An optional value; `none` holds none."""
+    """An optional value; `none` is the empty one."""
 
     value: Any
     is_some: bool = True
@@ -128,14 +132,14 @@ NOTHING: Final = Maybe(None, False)
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A format that names have, by its name in the library."""
+    """A name format, by its name in the library."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """An absolute URL or path, in the parts that Go's net/url gives."""
+    """An absolute URL or path, split like Go's net/url does."""
 
     text: str
     scheme: str
@@ -148,10 +152,10 @@ class Url:
 
 @dataclass(frozen=True, slots=True)
 class Semver:
-    """A version; what comes after `+` counts for nothing when versions are compared.
+    """A semantic version; comparisons ignore the build metadata after `+`.
 
-    `key` orders as SemVer 2.0.0 section 11 says: a release after all its previews; a number before
-    a word.
+    `key` sorts as in SemVer 2.0.0 section 11: a release after its pre-releases, numbers before
+    words.
     """
 
     numbers: tuple[int, int, int]
@@ -165,7 +169,7 @@ class Semver:
 
 
 def read_semver(text: str) -> Semver:
-    """The version. CelError in the words of blang/semver where the text is none."""
+    """Parses a version. Raises CelError with the message of blang/semver if it is invalid."""
     if not text:
         raise CelError("Version string empty")
     parts = text.split(".", 2)
@@ -220,7 +224,8 @@ def _preview(text: str) -> tuple[int, int, str]:
 
 
 class Computed(Quantity):
-    """A sum or a difference, which Kubernetes takes for no quantity right of `==`."""
+    """The quantity of a sum or difference, which Kubernetes does not accept as the right operand of
+    `==`."""
 
     __slots__ = ()
 
@@ -234,14 +239,14 @@ Ip = IPv4Address | IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class CidrValue:
-    """An address with a prefix length: the address keeps the bits that the prefix hides."""
+    """An address with a prefix length; the address keeps its host bits."""
 
     address: Ip
     network: IPv4Network | IPv6Network
 
 
 def parse_ip(text: str) -> Ip:
-    """An address as Kubernetes takes it: no zone, no IPv4 within IPv6, no leading zeros."""
+    """Parses an address as Kubernetes does: no zone, no IPv4-mapped IPv6, no leading zeros."""
     try:
         address = ip_address(text)
     except (ValueError, AddressValueError):
@@ -272,7 +277,7 @@ def parse_cidr(text: str) -> CidrValue:
 
 
 class Overlay(dict[str, Any]):
-    """A map in which a key that is missing leads to an empty map: domains of a device."""
+    """A map that returns an empty map for a missing key: the domains of a device's attributes."""
 
     __slots__ = ()
 
@@ -281,7 +286,7 @@ class Overlay(dict[str, Any]):
 
 
 class Key:
-    """A bool as a key: to Python, True is 1."""
+    """A bool as a map key, because Python's True equals 1."""
 
     __slots__ = ("value",)
 
@@ -293,7 +298,7 @@ _KEYS: Final = {True: Key(True), False: Key(False)}
 
 
 def key_of(value: Any) -> Any:
-    """How a map is keyed by the value. CelError where it cannot be."""
+    """Returns the dict key for a value. Raises CelError if the value cannot be a map key."""
     kind = type(value)
     if kind is str or kind is int or kind is Uint:
         return value  # to Python, 1 and 1u are the same key
@@ -305,7 +310,7 @@ def key_of(value: Any) -> Any:
 
 
 def lookup_key(value: Any) -> Any:
-    """`key_of`, of what is looked up: a value that is no key is in no map."""
+    """Returns the dict key to look up; a value that cannot be a key is found in no map."""
     try:
         return key_of(value)
     except CelError:
@@ -316,7 +321,7 @@ _NO_KEY: Final = object()
 
 
 def value_of(key: Any) -> Any:
-    """The value that a map is keyed by."""
+    """Returns the CEL value of a dict key."""
     return key.value if type(key) is Key else key
 
 
@@ -326,7 +331,8 @@ _OPAQUE: Final = (Quantity, Semver, CidrValue, Url, NamedFormat, *_IPS)
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal: numbers by amount, other kinds only to their own."""
+    """Returns whether two values are equal: numbers by amount, other values only within their
+    type."""
     kind, other = type(a), type(b)
     if kind in _NUMBERS:
         if kind is not other and float in (kind, other) and other in _NUMBERS:
@@ -358,7 +364,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def is_same(a: Any, b: Any) -> bool:
-    """Whether two values are equal; not where they cannot be compared."""
+    """Returns whether two values are equal; False if they cannot be compared."""
     try:
         return equal(a, b)
     except CelError:
@@ -366,7 +372,7 @@ def is_same(a: Any, b: Any) -> bool:
 
 
 def differs(a: Any, b: Any) -> bool:
-    """Whether two values are known to be unequal."""
+    """Returns whether two values are unequal; False if they cannot be compared."""
     try:
         return not equal(a, b)
     except CelError:
@@ -377,7 +383,7 @@ _ORDERED: Final = (bool, str, bytes, Timestamp, Duration)
 
 
 def compare(a: Any, b: Any) -> int:
-    """-1, 0 or 1; CelError where the values have no order."""
+    """Returns -1, 0 or 1. Raises CelError if the values have no order."""
     kind, other = type(a), type(b)
     if kind in _NUMBERS and other in _NUMBERS:
         if float in (kind, other):
@@ -411,10 +417,11 @@ _TYPE_NAMES: Final[dict[type, str]] = {
 
 
 def type_name(value: Any) -> str:
-    """What `type()` calls the value's type."""
+    """Returns the name of the value's type, as `type()` does."""
     return _TYPE_NAMES.get(type(value), "map")
 
 
 def go_type(value: Any) -> str:
-    """What cel-go calls the type of a value that cannot be ranged over."""
+    """Returns cel-go's name of the type, for errors about values that are no range of a
+    comprehension."""
     return _GO_TYPES.get(type(value), "types.Unknown")

@@ -62,7 +62,7 @@ class ReconcileResult:
 
     def __init__(self, now_ns: int, versions: Mapping[str, str] = {}) -> None:
         self.now_ns = now_ns
-        self.versions = versions  # see Actors
+        self.versions = versions  # see ControllerManager
         self.wake_ns: int | None = None
         self.others: list[tuple[str, int]] = []
         self.calls: list[_Wanted] = []
@@ -180,7 +180,8 @@ def path_to(kind: str, namespace: str = "", name: str = "", version: str = "") -
 
 
 class Controller(Protocol):
-    """One actor."""
+    """One controller of kube-controller-manager, or a kubelet: maps objects to keys and reconciles
+    keys."""
 
     @property
     def name(self) -> str:
@@ -194,7 +195,8 @@ class Controller(Protocol):
         """What to look at once everything was listed, whatever there is."""
 
     def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
-        """Which keys an object concerns that came, changed from `old`, or went (is `old`)."""
+        """Returns the keys that depend on an object that was added, was modified from `old`, or was
+        deleted (then `old` is the object)."""
 
     def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Say what is to be done for the key, as things are."""

@@ -61,7 +61,7 @@ class Companions:
         return len(self._owners)
 
     def observed(self, obj: ApiObject, is_deleted: bool) -> None:
-        """Hands an object that came, changed or went to all companions."""
+        """Passes an object that was added, modified or deleted to all companions."""
         for companion, _ in self._owners:
             companion.on_object(obj, is_deleted, self._state.now_ns)
 

@@ -61,8 +61,9 @@ class Engine:
         groups: bool = True,
         stopwatch: Stopwatch = DISABLED_STOPWATCH,
     ) -> None:
-        """`profiles` by scheduler name; pods of other schedulers are only counted. `counts_claims`:
-        see ClusterState; `groups`: whether pods of a group are placed together."""
+        """`profiles` by scheduler name; pods of other schedulers are only counted.
+        `is_counting_claims`: see ClusterState; `groups`: whether pods of a group are placed
+        together."""
         self.stopwatch = stopwatch
         self.profiles = dict(profiles)
         self.limits = limits or Limits()

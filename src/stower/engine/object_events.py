@@ -55,7 +55,7 @@ class ObjectEvents:
         self.groups: GroupObserver | None = None
 
     def observed(self, obj: ApiObject, is_deleted: bool) -> None:
-        """Applies an object that came, changed or went; ignores unknown kinds."""
+        """Applies an object that was added, modified or deleted; ignores unknown kinds."""
         state = self._state
         # Upstream wakes no pod for these two kinds either.
         if isinstance(obj, SELECTING):

@@ -301,8 +301,8 @@ class Plugin:
         raise NotImplementedError
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
-        """Reserve and PreBind: returns what has to come true before the pod is bound to the row;
-        None for nothing."""
+        """Reserve and PreBind: returns the conditions that must hold before the binding to the row;
+        None for no conditions."""
         raise NotImplementedError
 
     def negotiate(

@@ -1,4 +1,5 @@
-"""Whether a group can still be placed, from what is known of its children.
+"""Computes whether a group can still be placed, from the results of its children. Must not know
+nodes or pods.
 
 Source: KEP-6012 "GangScheduling Plugin Changes" (PlacementFeasible).
 """

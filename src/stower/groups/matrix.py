@@ -15,27 +15,27 @@ INFINITE: Final = float("inf")
 
 
 class Outcome(Enum):
-    """What the solver says."""
+    """The result of a call of the solver."""
 
     SOLVED = auto()
-    """Nothing better than this, but for the gap that was allowed."""
+    """An optimal solution, within the allowed gap."""
     FOUND = auto()
-    """A solution; the steps ran out before it was known to be the best."""
+    """A solution; the step limit was reached before it was proved optimal."""
     INFEASIBLE = auto()
     """There is no solution."""
     EXHAUSTED = auto()
-    """The steps ran out before any was found."""
+    """The step limit was reached before any solution was found."""
 
 
 class Solution(NamedTuple):
-    """`values`: int64[variable], empty where there is none."""
+    """`values`: int64[variable], empty if there is no solution."""
 
     outcome: Outcome
     values: Ints
 
 
 class Matrix:
-    """Variables with bounds and gains, and rows of linear conditions on them."""
+    """An integer linear program: variables with bounds and gains, and rows of linear conditions."""
 
     def __init__(self) -> None:
         self._upper: list[Ints] = []
@@ -50,11 +50,11 @@ class Matrix:
 
     @property
     def height(self) -> int:
-        """Rows so far."""
+        """The number of rows."""
         return len(self._low)
 
     def variables(self, upper: Ints, lower: int = 0, gain: int = 0) -> Ints:
-        """New variables: their columns."""
+        """Adds a variable per upper bound; returns their columns."""
         first, count = self.width, len(upper)
         self.width += count
         self._upper.append(upper)
@@ -63,14 +63,14 @@ class Matrix:
         return np.arange(first, self.width)
 
     def uppers(self, columns: Ints) -> Ints:
-        """The upper bounds of variables."""
+        """Returns the upper bounds of variables."""
         if len(self._upper) > 1:
             self._upper = [np.concatenate(self._upper)]
         found: Ints = self._upper[0][columns]
         return found
 
     def row(self, low: float, high: float, *terms: tuple[Ints, Ints | int]) -> None:
-        """low <= the sum of factor times variable <= high."""
+        """Adds the condition low <= sum of factor times variable <= high."""
         height = len(self._low)
         for columns, factors in terms:
             self._column.append(columns)
@@ -80,8 +80,8 @@ class Matrix:
         self._high.append(high)
 
     def solve(self, steps: int, gap: float = 0.0, without_gain: bool = False) -> Solution:
-        """The most gains, or any solution. gap: how far from the most is near enough, as a
-        share."""
+        """Returns the solution with the most gain, or any solution. `gap`: the allowed distance
+        from the optimum, as a share of it."""
         import highspy  # takes long to load, and few placements need it
 
         highs = _solver(highspy, gap)
@@ -110,8 +110,8 @@ class Matrix:
         return Solution(Outcome.SOLVED if solved else Outcome.FOUND, values)
 
     def relaxed(self) -> float | None:
-        """The most that could be gained, were the variables no whole numbers; None where even then
-        there is no solution."""
+        """Returns the most gain if variables may be fractions; None if even then there is no
+        solution."""
         import highspy
 
         highs = _solver(highspy, 0.0)

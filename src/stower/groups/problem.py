@@ -21,8 +21,8 @@ NO_CAP: Final = 2**40
 
 
 class Kind(msgspec.Struct, frozen=True, gc=False):
-    """Pods that nothing tells apart: what one takes, and how many of them a node can have for
-    other reasons than what it has room for."""
+    """Interchangeable pods: the demand of one pod, and the most of them per node for reasons other
+    than resources."""
 
     demand: Ints
     """int64[resource]"""
@@ -31,30 +31,30 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
-    """So many pods of one kind, in one group."""
+    """The pods of one kind in one group."""
 
     kind: int
     count: int
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
-    """A node of the tree. `minimum`: pods for a group of pods (`parts`), children for one of
-    groups (`children`); what is placed already is not counted."""
+    """A group of the tree. `minimum`: of pods for a PodGroup (`parts`), of children for a
+    CompositePodGroup (`children`), without those already placed."""
 
     name: str
     parent: int
-    """Its index, -1 for the root. Parents come before their children."""
+    """The index of its parent, -1 for the root. Parents come before their children."""
     scope: int
-    """In which of the problem's scopes its pods share one domain."""
+    """The index of the scope in which its pods share one domain."""
     minimum: int
     children: tuple[int, ...] = ()
     parts: tuple[Part, ...] = ()
     domains: frozenset[int] | None = None
-    """Of the scope: those in which it may be; None for all."""
+    """The domains of the scope that it may use; None for all."""
 
     @property
     def count(self) -> int:
-        """Its pods."""
+        """The number of its pods."""
         return sum([part.count for part in self.parts])
 
 
@@ -79,7 +79,7 @@ class Scope:
         self._members: list[Rows] | None = None
 
     def members(self, domain: int) -> Rows:
-        """The nodes of a domain, in order."""
+        """Returns the nodes of a domain, in order."""
         if self.parent < 0:
             return slice(0, len(self.codes))
         if self._members is None:
@@ -87,7 +87,7 @@ class Scope:
         return self._members[domain]
 
     def sums(self, amounts: Ints) -> Ints:
-        """int64[domain]: the sums of int64[node]."""
+        """Returns int64[domain]: the sums of the amounts, int64[node]."""
         if not self.count:
             return np.zeros(0, np.int64)
         if not len(self._order):
@@ -96,13 +96,13 @@ class Scope:
 
 
 def everything(node_count: int) -> Scope:
-    """The scope with one domain: all nodes."""
+    """Returns the scope with one domain, which has all nodes."""
     return Scope(np.zeros(node_count, np.int64), 1, -1, np.zeros(1, np.int64))
 
 
 def divided(outer: Scope, index: int, codes: Ints) -> Scope:
-    """A scope inside another (the one of this index), by one more key. codes: int64[node], its
-    value codes, 0 where a node does not have the key."""
+    """Returns a scope that divides the domains of `outer`, the scope with this index, by one more
+    key. `codes`: int64[node], the value codes of the key, 0 for nodes without it."""
     inside = (outer.codes >= 0) & (codes > 0)
     width = int(codes.max(initial=0)) + 1
     pairs = outer.codes[inside] * width + codes[inside]
@@ -113,7 +113,7 @@ def divided(outer: Scope, index: int, codes: Ints) -> Scope:
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A tree, and what there is for it."""
+    """The placement problem of one tree."""
 
     resources: tuple[str, ...]
     free: Ints
@@ -126,12 +126,12 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def node_count(self) -> int:
-        """The length of every array over nodes."""
+        """The number of nodes."""
         return int(self.free.shape[1])
 
     def slots(self, kind: int, free: Ints, nodes: Rows, cap: Ints | None = None) -> Ints:
-        """int64[nodes]: how many pods of the kind each could have, were it alone. `free` as the
-        problem's, of these nodes; `cap` as the kind's, where it is no more what it was."""
+        """Returns int64[nodes]: how many pods of the kind fit on each node that is otherwise
+        unused. `free`: the free amounts of these nodes; `cap`: replaces the kind's cap."""
         wanted = self.kinds[kind]
         room = (wanted.cap if cap is None else cap)[nodes]
         for r in np.flatnonzero(wanted.demand):
@@ -139,7 +139,7 @@ class Problem(msgspec.Struct, frozen=True):
         return room
 
     def lineage(self, scope: int) -> list[int]:
-        """The scope and those around it, itself first."""
+        """Returns the scope and the scopes around it, innermost first."""
         found = [scope]
         while (scope := self.scopes[scope].parent) >= 0:
             found.append(scope)
@@ -147,7 +147,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
-    """Pods of one part of a group on a node."""
+    """The number of pods of one part of a group on one node."""
 
     group: int
     part: int
@@ -156,18 +156,19 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Which pods go where. Of one part and node there is one piece."""
+    """The assignment of pods to nodes, with one piece per part and node."""
 
     pieces: tuple[Piece, ...]
 
     @property
     def count(self) -> int:
-        """Pods in all."""
+        """The number of pods."""
         return sum(piece.count for piece in self.pieces)
 
 
 def collected(pieces: Iterable[tuple[int, int, int, int]]) -> Placement:
-    """A placement from (group, part, node, count), of which some may be about the same."""
+    """Returns a placement from (group, part, node, count); counts of the same part and node are
+    added."""
     sums: dict[tuple[int, int, int], int] = {}
     for group, part, node, count in pieces:
         key = (group, part, node)
@@ -176,7 +177,8 @@ def collected(pieces: Iterable[tuple[int, int, int, int]]) -> Placement:
 
 
 def reduced(free: Ints, demands: Sequence[Ints]) -> tuple[Ints, list[Ints]]:
-    """Amounts in the largest unit in which all demands are whole; what is free is rounded down."""
+    """Divides amounts by the greatest common divisor of all demands; free amounts are rounded
+    down."""
     units = np.gcd.reduce(np.stack(demands), axis=0) if demands else np.ones(len(free), np.int64)
     units = np.maximum(units, 1)
     return free // units[:, None], [demand // units for demand in demands]

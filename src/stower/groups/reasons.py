@@ -42,7 +42,7 @@ def _name(tree: Tree, g: int) -> str:
 
 
 def _where(tree: Tree, g: int) -> str:
-    """In which domain its pods must be, as far as keys say so."""
+    """Returns the domain that the pods are bound to, in words."""
     keys = []
     while g >= 0:
         if key := tree.groups[g].topology:
@@ -65,7 +65,7 @@ def _of_pods(problem: Problem, tree: Tree, g: int) -> str:
 
 
 def _most(problem: Problem, g: int) -> np.ndarray:
-    """int64[domain]: pods of the group that each domain could have."""
+    """Returns int64[domain]: how many pods of the group fit in each domain."""
     group = problem.groups[g]
     scope = problem.scopes[group.scope]
     rows = slice(0, problem.node_count)
@@ -77,8 +77,8 @@ def _most(problem: Problem, g: int) -> np.ndarray:
 
 
 def _lacking(problem: Problem, g: int, domain: int) -> str:
-    """The resources that run out first on the domain's nodes that would take a pod; where there are
-    none, those of which its nodes have too little for one."""
+    """Returns the resources that run out first on the domain's feasible nodes; if no node is
+    feasible, those of which its nodes have too little for one pod."""
     group = problem.groups[g]
     nodes = problem.scopes[group.scope].members(domain)
     if not problem.free[:, nodes].size:
@@ -146,7 +146,7 @@ def _of_groups(problem: Problem, tree: Tree, g: int) -> str:
 
 
 def _shortest(problem: Problem) -> str:
-    """The resource of which the minimums take the largest share."""
+    """Returns the resource of which the minimums take the largest share."""
     total = np.maximum(problem.free.sum(axis=1), 1)
     least = np.zeros(len(total), np.int64)
     for group in problem.groups:

@@ -22,7 +22,7 @@ WAITS_FOR_PODS: Final = "waiting for minCount pods from a gang to appear in sche
 
 
 class TreeGroup(msgspec.Struct, frozen=True, gc=False):
-    """One group of a tree; `parent` and `children` are indices there."""
+    """One group of a tree. `parent` and `children` are indices in Tree.groups."""
 
     which: GroupKey
     obj: GroupObject
@@ -37,13 +37,13 @@ class TreeGroup(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def preferred(self) -> str:
-        """The node label whose value they should rather share, "" for none."""
+        """The node label whose value its pods should share if possible, "" for none."""
         return (self.obj.metadata.annotations or {}).get(PREFERRED, "")
 
 
 class Tree(msgspec.Struct, frozen=True, gc=False):
-    """All groups below a root that are known, parents before their children. `missing`: what has to
-    appear before the tree is one; `invalid`: why it can never be placed as it is."""
+    """All known groups below a root, parents before children. `missing`: the object that must exist
+    before the tree is complete; `invalid`: why the tree can never be placed as it is."""
 
     root: GroupKey
     groups: tuple[TreeGroup, ...] = ()
@@ -51,12 +51,12 @@ class Tree(msgspec.Struct, frozen=True, gc=False):
     invalid: str = ""
 
     def leaves(self) -> list[int]:
-        """Groups of pods."""
+        """The indices of the PodGroups."""
         return [g for g, group in enumerate(self.groups) if not group.which.is_composite]
 
 
 def tree_of(groups: Groups, root: GroupKey) -> Tree:
-    """The tree as it is now."""
+    """Returns the current tree of a root group."""
     top = groups.get(root)
     name = root.key.partition("/")[2]
     if top is None:
@@ -92,7 +92,7 @@ def tree_of(groups: Groups, root: GroupKey) -> Tree:
 
 
 def _ordered(groups: Groups, which: GroupKey) -> list[GroupKey]:
-    """The children: by creation, then by name, then groups of pods first."""
+    """Returns the children, sorted by creation time, then name, then PodGroups first."""
     if not which.is_composite:
         return []
 
@@ -104,7 +104,8 @@ def _ordered(groups: Groups, which: GroupKey) -> list[GroupKey]:
 
 
 def _disagreement(groups: tuple[TreeGroup, ...]) -> str:
-    """What the groups of a tree must have in common and have not."""
+    """Returns the field that the groups of a tree must have in common but do not, in words; "" for
+    none."""
     workloads = sorted({g.obj.workload_name for g in groups if g.obj.workload_name})
     if len(workloads) > 1:
         return f"the groups refer to more than one Workload: {' and '.join(workloads)}"
@@ -118,7 +119,8 @@ def _disagreement(groups: tuple[TreeGroup, ...]) -> str:
 
 
 def pods_disagree(tree: Tree, pods: list[PodEntry]) -> str:
-    """What the pods of a tree must have in common and have not."""
+    """Returns the field that the pods of a tree must have in common but do not, in words; "" for
+    none."""
     names = list(dict.fromkeys(entry.pod.spec.scheduler_name for entry in pods))
     if len(names) > 1:
         return (
@@ -143,8 +145,9 @@ def pods_disagree(tree: Tree, pods: list[PodEntry]) -> str:
 
 
 def done(tree: Tree, groups: Groups) -> frozenset[int]:
-    """Groups of pods that were placed once and whose pods have all ended, while others of the tree
-    are still there: the tree needs no more of them. Where nobody is there it begins anew."""
+    """Returns the PodGroups that were placed once and whose pods have all ended, while other pods
+    of the tree still exist: the tree needs no more of them. Without any pod, the tree starts
+    anew."""
     leaves = [(g, tree.groups[g]) for g in tree.leaves()]
     empty = [(g, group.obj) for g, group in leaves if not groups.members.get(group.which.key)]
     found = frozenset(g for g, obj in empty if is_placed(obj) and not _is_disrupted(obj))
@@ -160,12 +163,12 @@ def done(tree: Tree, groups: Groups) -> frozenset[int]:
 
 
 def scheduled_condition(obj: GroupObject) -> GroupCondition | None:
-    """What a group says of its placement; versions of the API differ in the condition's name."""
+    """Returns the group's condition about its placement, whose name depends on the API version."""
     return next((c for c in obj.status.conditions or () if c.type.endswith("Scheduled")), None)
 
 
 def is_placed(obj: GroupObject) -> bool:
-    """Whether the group says that it was placed as a whole, once."""
+    """Returns whether the group was placed as a whole before, according to its status."""
     found = scheduled_condition(obj)
     return found is not None and found.status == "True"
 
@@ -176,8 +179,8 @@ def _is_disrupted(obj: GroupObject) -> bool:
 
 
 def unready(tree: Tree, counts: list[int], groups: Groups) -> str:
-    """Why the tree need not be tried yet: too few pods or groups are there; "" where it may be.
-    counts: int[group], of groups of pods all pods that are there, placed or not."""
+    """Returns why the tree is not tried yet (too few pods or groups exist), "" if it may be.
+    `counts`: int[group], for PodGroups the number of existing pods, with or without a node."""
     if tree.missing or tree.invalid:
         return tree.missing  # what is faulty is told so, however much of it is there
     ready = [False] * len(tree.groups)

@@ -1,6 +1,7 @@
-"""Affinity terms of placed pods, which apply to pods that are scheduled later.
+"""Affinity and anti-affinity terms of placed pods, counted per row (index of a node in the state's
+arrays), for the symmetric half of pod affinity: the terms of placed pods also apply to a pod that
+is being scheduled.
 
-The symmetric half of pod affinity: a pod that comes is judged by the terms of those that are there.
 Source: kube-scheduler plugins/interpodaffinity; KEP-2249 (namespaceSelector).
 """
 

@@ -39,7 +39,7 @@ OF_VIEW: Final = {Pod: POD, Node: NODE, VirtualMachineMigration: MIGRATION}
 # Answers of which nobody knows whether the write was carried out.
 UNKNOWN: Final = 504
 ORPHANED_MAX: Final = 10_000
-LOOKS_MAX: Final = 256  # in one step: others are to have their turn
+LOOKS_MAX: Final = 256  # per step, so that other handlers run in between
 # Whatever is wrong with one object, others go on.
 FAULTS: Final = (Broken, ArithmeticError, LookupError, TypeError, ValueError)
 

@@ -211,7 +211,7 @@ class PreBind:
         return self.waiting.get(waiting.queued.entry.uid) is waiting
 
     def _check(self, waiting: WaitingPod) -> None:
-        """Sends what is due for the pod, and finishes it where all has come true or one failed."""
+        """Sends the pod's due writes; ends PreBind when all conditions hold or one has failed."""
         if waiting.failure and not waiting.unanswered:
             self._fail(waiting, waiting.parts[0][0], waiting.failure)
             return

@@ -92,7 +92,7 @@ class PodAttempts:
                 self.assume(queued, row, displaced)
             else:
                 self.refuse(queued)
-        except ATTEMPT_ERRORS as error:  # this pod fails, the loop goes on
+        except ATTEMPT_ERRORS as error:  # only this pod's attempt fails
             self._failures.fail(queued, str(error))
 
     def skip_deleted(self, queued: QueuedPod) -> None:
@@ -159,7 +159,7 @@ class PodAttempts:
         plugins: Sequence[Plugin],
         displaced: Sequence[PodEntry],
     ) -> Parts:
-        """Returns what has to come true before the pod is bound, by plugin."""
+        """Runs Reserve; returns the conditions that must hold before the binding, by plugin."""
         entry, parts = queued.entry, Parts()
         for other in displaced:
             note = f"Displaced by pod {entry.pod.key} on node {self.state.node_names[row]}"

@@ -83,8 +83,8 @@ class SchedulingCycle:
         return self._with_pod(entry, evaluation, evaluation.best[: self._state.row_limit])[0]
 
     def best_nodes(self) -> tuple[tuple[str, int], ...]:
-        """Returns the best nodes of the last choice with their scores, where `keeps_details`.
-        Valid until anything else is asked."""
+        """Returns the best nodes of the last choice with their scores, if `keeps_details`. Valid
+        until the next choice, evaluation or change of the state."""
         best = self._last
         if not self.keeps_details or best is None or not len(best):
             return ()

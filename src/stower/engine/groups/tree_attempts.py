@@ -82,7 +82,8 @@ class TreeAttempts:
         self._preemption = TreePreemption(context.state, cycle, self._tree_cycle)
 
     def group_observed(self, obj: GroupObject, is_deleted: bool, has_changed: bool) -> None:
-        """Takes a group that came, changed or went; `has_changed`: in more than its status."""
+        """Handles a group that was added, modified or deleted. `has_changed`: whether more than its
+        status changed."""
         if has_changed:
             self.trees.group_changed(obj)
         self.status.observe(obj, is_deleted)
@@ -113,7 +114,7 @@ class TreeAttempts:
         try:
             pending = pending_of(tree, members)
             found = self._tree_cycle.attempt(queued.profile, tree, pending, queued.exhausted_count)
-        except ATTEMPT_ERRORS as error:  # this tree fails, the loop goes on
+        except ATTEMPT_ERRORS as error:  # only this tree's attempt fails
             self._fail(queued, str(error))
             return
         queued.exhausted_count = queued.exhausted_count + 1 if found.exhausted else 0

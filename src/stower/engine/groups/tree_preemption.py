@@ -106,7 +106,8 @@ class TreePreemption:
     def _without_reprieved(
         self, profile: Profile, plan: Plan, chosen: list[Unit], rows: dict[str, int]
     ) -> list[Unit]:
-        """Returns the units that cannot be reprieved."""
+        """Returns the units that remain victims after all units that need not be evicted are
+        reprieved."""
         state = self._state
         ordered = sorted(chosen, key=lambda unit: unit.importance)
         broken, _ = state.budgets.split_by_violation(

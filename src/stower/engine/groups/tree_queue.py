@@ -92,7 +92,7 @@ class TreeQueue:
             tree.gated[queued.uid] = queued
 
     def group_changed(self, obj: GroupObject) -> None:
-        """Moves pods whose tree has another root since a group came, changed or went."""
+        """Moves pods whose tree has another root since a group was added, modified or deleted."""
         which = group_key(obj)
         groups = self._state.groups
         # The trees of its pods now, while it was not known and while it was; and where groups

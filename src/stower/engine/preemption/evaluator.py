@@ -347,7 +347,9 @@ class Search:
     def _reprieve(
         self, lower: list[PodEntry], comes_back: Callable[[PodEntry], bool]
     ) -> RowVictims:
-        """Returns those that cannot be reprieved; `comes_back` tries to reprieve one."""
+        """Returns the victims on one row: reprieves the pods one by one, most important first, as
+        long as the preemptor still fits. `comes_back` adds a pod back and returns whether the
+        preemptor fits."""
         lower.sort(key=importance)
         violating, others = self.state.budgets.split_by_violation(lower)
         kept_away = [entry for entry in violating if not comes_back(entry)]

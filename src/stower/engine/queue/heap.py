@@ -1,6 +1,8 @@
-"""A heap whose entries can be withdrawn: they are skipped, and removed once they are the majority.
+"""A heap whose entries can be withdrawn: withdrawn entries are skipped, and removed once they are
+the majority.
 
-Must not know what its members are beyond their `turn`.
+Each push stores the member's `turn`, a number that the owner changes to withdraw the entry. Must
+not know anything else about its members.
 """
 
 from heapq import heapify, heappop, heappush
@@ -8,7 +10,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 
 class HasTurn(Protocol):
-    """A heap member; `turn` is that of its only valid entry."""
+    """A heap member. `turn`: the number stored in its only valid entry; entries with another number
+    are withdrawn."""
 
     turn: int
 
@@ -20,8 +23,9 @@ SWEEP_MIN: Final = 64
 
 
 class LazyHeap(list[tuple[Any, int, M]]):
-    """(key, turn, member), smallest (key, turn) first; an entry is valid while its member has the
-    entry's turn. A list, so that its truth value costs no call: withdrawn entries count too."""
+    """A heap of (key, turn, member), smallest (key, turn) first. An entry is valid while its member
+    has the entry's turn. A list, so that its truth value costs no call; its length counts withdrawn
+    entries too."""
 
     __slots__ = ("_stale",)
 
