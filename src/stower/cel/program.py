@@ -166,7 +166,8 @@ class _Builder:
 
     @staticmethod
     def prepare(work: Callable[[], Any]) -> Any:
-        """Returns the result of `work`, which is done once, when the program is built."""
+        """Returns the result of `work`, done once when the program is built. Raises Instantiation
+        on a CelError."""
         try:
             return work()
         except CelError as error:

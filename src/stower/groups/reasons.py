@@ -42,7 +42,8 @@ def _name(tree: Tree, g: int) -> str:
 
 
 def _where(tree: Tree, g: int) -> str:
-    """Returns the domain that the pods are bound to, in words."""
+    """Returns " in one <key>" for the finest topology key that applies to the group, "" for
+    none."""
     keys = []
     while g >= 0:
         if key := tree.groups[g].topology:

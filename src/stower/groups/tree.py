@@ -104,8 +104,8 @@ def _ordered(groups: Groups, which: GroupKey) -> list[GroupKey]:
 
 
 def _disagreement(groups: tuple[TreeGroup, ...]) -> str:
-    """Returns the field that the groups of a tree must have in common but do not, in words; "" for
-    none."""
+    """Returns an error message if the groups refer to different Workloads or priorities, else
+    ""."""
     workloads = sorted({g.obj.workload_name for g in groups if g.obj.workload_name})
     if len(workloads) > 1:
         return f"the groups refer to more than one Workload: {' and '.join(workloads)}"
@@ -119,8 +119,8 @@ def _disagreement(groups: tuple[TreeGroup, ...]) -> str:
 
 
 def pods_disagree(tree: Tree, pods: list[PodEntry]) -> str:
-    """Returns the field that the pods of a tree must have in common but do not, in words; "" for
-    none."""
+    """Returns an error message if the pods have different schedulers, priorities or preemption
+    policies, else ""."""
     names = list(dict.fromkeys(entry.pod.spec.scheduler_name for entry in pods))
     if len(names) > 1:
         return (
@@ -146,8 +146,8 @@ def pods_disagree(tree: Tree, pods: list[PodEntry]) -> str:
 
 def done(tree: Tree, groups: Groups) -> frozenset[int]:
     """Returns the PodGroups that were placed once and whose pods have all ended, while other pods
-    of the tree still exist: the tree needs no more of them. Without any pod, the tree starts
-    anew."""
+    of the tree are still placed: the tree needs no more of them. Without placed pods, the tree
+    starts anew."""
     leaves = [(g, tree.groups[g]) for g in tree.leaves()]
     empty = [(g, group.obj) for g, group in leaves if not groups.members.get(group.which.key)]
     found = frozenset(g for g, obj in empty if is_placed(obj) and not _is_disrupted(obj))
