@@ -182,13 +182,14 @@ def test_what_the_server_refuses_is_told_and_not_asked_for_again_and_again(
         add_claims(served, "a")
         events = until(served, EVENTS, lambda o: len(o) == 2)
     path = "status.allocation.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].key"
-    assert 2 == caplog.text.count(
-        "a write to the API server failed: 422"
-    )  # the second after a second
+    failed = "a write to the API server failed: patch status of ResourceClaim default/a: 422"
+    assert 2 == caplog.text.count(failed)  # the second after a second
     assert path in caplog.text
     for event in events.values():
         assert ("AllocationFailed", "a") == (event["reason"], event["regarding"]["name"])
-        assert event["note"].startswith("API server rejected a write: ")
+        assert event["note"].startswith(
+            "API server rejected the patch of ResourceClaim default/a: "
+        )
         assert path in event["note"]
 
 

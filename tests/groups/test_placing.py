@@ -223,8 +223,8 @@ def test_pods_in_two_domains_leave_no_choice() -> None:
     assert {} == api.bound
     assert (
         "cannot determine domain for already scheduled pods: "
-        "more than 1 domain found for pod group: a1, b1 (half bound: 2 of its pods are on nodes)"
-        == api.messages["g-2"]
+        "more than 1 domain found for pod group: a1, b1 "
+        "(partially bound: 2 of its pods are on nodes)" == api.messages["g-2"]
     )
 
 
@@ -333,7 +333,7 @@ def test_pods_of_a_group_that_disagree_are_told_so(odd: dict[str, Any], told: st
         ),
         (
             [make_composite("c", 1, workload="w1"), make_group("g", 1, parent="c", workload="w2")],
-            "the groups refer to more than one Workload: w1 and w2",
+            "The groups refer to more than one Workload: w1 and w2",
         ),
         (
             [make_composite("c", 1, priority=5), make_group("g", 1, parent="c")],
@@ -422,7 +422,7 @@ def test_groups_are_told_why_they_wait_and_once_that_they_were_placed() -> None:
 def test_all_groups_of_a_tree_that_is_none_are_told_so() -> None:
     groups = [make_composite("c", 1, workload="w1"), make_group("g", 1, parent="c", workload="w2")]
     api = cluster(make_node("n1"), *groups, *members("g", 1))
-    why = "the groups refer to more than one Workload: w1 and w2"
+    why = "The groups refer to more than one Workload: w1 and w2"
     for group in groups:
         assert [("False", "Invalid", why)] == [word[1:] for word in said(api, group)]
 
@@ -484,7 +484,7 @@ def test_what_was_given_up_is_tried_harder(monkeypatch: pytest.MonkeyPatch) -> N
     pods = members("g", 3, cpu="1", labels={"app": "g"}, affinity=apart)
     api = cluster(*nodes, make_group("g", 3, key=RACK), *pods)
     assert {} == api.bound
-    assert "the search budget ran out" in api.messages["g-0"]
+    assert "The search budget ran out" in api.messages["g-0"]
     for _ in range(4):
         api.wait(30)
     assert {"b0", "b1", "b2"} == set(api.bound.values())

@@ -69,7 +69,7 @@ def half_bound(**group: Any) -> Agreeing:
 @pytest.mark.behaviour("S3.30")
 def test_a_gang_that_is_half_bound_says_so_and_is_completed_when_there_is_room() -> None:
     api = half_bound()
-    assert "(half bound: 2 of its pods are on nodes)" in api.messages["g-2"]
+    assert "(partially bound: 2 of its pods are on nodes)" in api.messages["g-2"]
     for _ in range(20):
         api.wait(60)
     assert [] == [w for w in api.writes if isinstance(w, DeletePod)]
@@ -89,7 +89,7 @@ def test_a_gang_that_is_half_bound_is_released_where_it_says_so() -> None:
     assert {"g-0", "g-1"} == {w.name for w in api.writes if isinstance(w, DeletePod)}
     told = [w for w in api.writes if isinstance(w, CreateEvent) and w.reason == "Released"]
     assert {"g-0", "g-1"} == {w.name for w in told}
-    assert {"Deleting the pod: group g was half bound for 300 s"} == {w.note for w in told}
+    assert {"Deleting the pod: group g was partially bound for 300 s"} == {w.note for w in told}
 
 
 def test_a_gang_that_was_whole_once_is_not_released() -> None:
@@ -158,7 +158,7 @@ def test_a_group_that_has_not_its_minimum_is_not_told_that_it_has() -> None:
         *members("b", 2, cpu="1"),
     )
     assert {"a-0", "a-1"} == set(api.bound)
-    text = "the composite group has its minimum; there is no room for the minimum of this group"
+    text = "The composite group has its minimum; there is no room for the minimum of this group"
     assert api.messages["b-0"].startswith(text)
     assert [("PodGroupInitiallyScheduled", "Unschedulable", text)] == conditions(
         api, make_group("b")
@@ -171,7 +171,7 @@ def test_a_half_bound_gang_whose_other_pods_are_missing_is_released_too() -> Non
     group = make_group("g", 4, annotations={**RELEASE})
     api = cluster(make_node("n1"), group, *bound, *members("g", 1, first=2))
     api.wait(15)
-    assert api.messages["g-2"].endswith("(half bound: 2 of its pods are on nodes)")
+    assert api.messages["g-2"].endswith("(partially bound: 2 of its pods are on nodes)")
     for _ in range(4):
         api.wait(60)
     assert [] == [w for w in api.writes if isinstance(w, DeletePod)]

@@ -192,7 +192,7 @@ def test_whoever_goes_second_goes_as_soon_as_the_first_has_gone() -> None:
     }
     assert {"first": "n1", "second": ""} == selected
     assert (
-        "another pod that negotiates with fabric.example.com, nic.example.com is tried first"
+        "Another pod that negotiates with fabric.example.com, nic.example.com is tried first"
         == scene.message("second")
     )
     scene.delete(Pod, "first")

@@ -15,5 +15,5 @@ def event_ttl_seconds(text: str) -> float:
     """Seconds. Ends the program where that is no time of a second or more."""
     ttl_ns = duration_ns(text)
     if ttl_ns is None or ttl_ns < SECOND_NS:
-        raise bad_input(f'--event-ttl: got "{text}", want a duration of at least 1s, such as 30m')
+        raise bad_input(f"--event-ttl: got {text!r}, want a duration of at least 1s, such as 30m")
     return ttl_ns / SECOND_NS

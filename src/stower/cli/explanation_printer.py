@@ -79,15 +79,17 @@ def _print_changes(found: Explanation) -> None:
     if found.changes:
         _say("")
         some = f" (of {found.tried:,} nodes tried)" if found.tried < found.nodes else ""
-        run = "its negotiation continue" if found.changes[0].waits else "it run"
-        _say(f"The smallest change that would let {run}{some}:")
+        if found.changes[0].waits:
+            _say(f"The smallest change with which the negotiation can continue{some}:")
+        else:
+            _say(f"The smallest change with which the pod can be scheduled{some}:")
         _print_change(found.changes[0])
         for change in found.changes[1 : 1 + OTHERS]:
             _say("or:")
             _print_change(change)
     elif found.verdict == "refused":
         _say("")
-        _say("No change was found that would let it run.")
+        _say("No change was found with which the pod can be scheduled.")
 
 
 def _print_change(change: Change) -> None:

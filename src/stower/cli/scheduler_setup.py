@@ -107,7 +107,7 @@ def agents_address(given: RunArguments, setup: SchedulerSetup) -> tuple[str, int
         raise bad_input(f"--agents {text}: no profile enables {AutoscaleEnforcer.name}")
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
-        raise bad_input(f'--agents: got "{text}", want HOST:PORT, such as 127.0.0.1:10299')
+        raise bad_input(f"--agents: got {text!r}, want HOST:PORT, such as 127.0.0.1:10299")
     return host.strip("[]"), int(port)
 
 

@@ -63,7 +63,7 @@ def says_so(document: dict[str, Any], cpu: str, memory: str, pods: int, zones: s
 def _listed(zones: str) -> list[str]:
     found = zones.split(",") if zones else []
     if not all(found):
-        raise bad_input(f'--zones: got "{zones}", want names separated by commas')
+        raise bad_input(f"--zones: got {zones!r}, want names separated by commas")
     return found
 
 

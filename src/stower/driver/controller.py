@@ -320,7 +320,7 @@ class Controller:
             operation.failed = True
             operation.take = None
             self.counts.errors += 1
-            self._record_rejected_write(operation, event)
+            self._record_rejected_write(operation, key, event)
         elif operation.take is not None:
             self._take(operation, operation.take)  # the no-op write: the selection still stands
         elif event.resource_version:
@@ -394,16 +394,17 @@ class Controller:
                 for pod in self._objects.pods_of(name):
                     self._queue.add((Pod, pod))
 
-    def _record_rejected_write(self, operation: Operation, event: WriteFailed) -> None:
+    def _record_rejected_write(self, operation: Operation, key: Key, event: WriteFailed) -> None:
         """Records an Event for each of the driver's claims in the operation if the API server
-        rejects the write permanently."""
+        rejects the write for good."""
         if not 400 <= event.code < 500 or event.code in RETRIABLE:
             return
+        written = f"{key[0].__name__} {key[1]}"
         names = [name for view, name in operation.keys if view is ResourceClaim]
         pod = self._objects.pod(operation.keys[0][1]) if not names else None
         for name in names or (claim_keys(pod) if pod is not None else ()):
             claim = self._objects.claim(name)
             if claim is not None and driver_of(claim, self.seen.classes) == self.driver:
                 reason = "DeallocationFailed" if is_leaving(claim) else "AllocationFailed"
-                note = f"API server rejected a write: {event.message}"
+                note = f"API server rejected the patch of {written}: {event.message}"
                 self._outbox.record_warning(claim, reason, note)

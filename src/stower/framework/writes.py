@@ -168,6 +168,30 @@ def call_name(write: "ApiWrite") -> str:
     return _CALLS[type(write)]
 
 
+_VERBS: dict[type, str] = {
+    Bind: "bind Pod",
+    PatchPodStatus: "patch status of Pod",
+    DeletePod: "delete Pod",
+    PatchObject: "patch",
+    JsonPatchObject: "patch",
+    CreateObject: "create",
+    DeleteObject: "delete",
+}
+
+
+def write_text(write: "ApiWrite") -> str:
+    """Returns the write's verb, kind and object for messages, such as "bind Pod default/web"."""
+    key = f"{write.namespace}/{write.name}" if write.namespace else write.name
+    if isinstance(write, CreateEvent):
+        return f"create Event {write.reason} about {write.about[1]} {key}"
+    verb = _VERBS[type(write)]
+    if isinstance(write, PatchObject) and write.subresource:
+        verb = f"{verb} {write.subresource} of"
+    return (
+        f"{verb} {write.view.__name__} {key}" if isinstance(write, ObjectWrite) else f"{verb} {key}"
+    )
+
+
 # Writes to the API server, and all outputs of the engine.
 ApiWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite | CreateEvent
 Write = ApiWrite | CallExtender | AgentAnswer

@@ -20,7 +20,8 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """The state of one group. `have`, `count`: for a PodGroup its pods with a node and all its
     pods, for a CompositePodGroup its child groups with their minimum and all child groups;
     `waiting`: pods in its subtree without a node; `domain`: the topology domain of its pods as
-    key=value; `state`: placed, partly placed, ended, waiting, half bound, invalid or missing;
+    key=value; `state`: placed, partly placed, ended, waiting, partially
+    bound, invalid or missing;
     `message`: the reason."""
 
     kind: str
@@ -107,7 +108,7 @@ def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
         elif is_admitted and waiting[g]:
             word = "partly placed"
         elif word == "waiting" and on_nodes[g]:
-            word = "half bound"
+            word = "partially bound"
         rows.append(
             GroupState(
                 "CompositePodGroup" if group.which.is_composite else "PodGroup",

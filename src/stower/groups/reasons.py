@@ -21,7 +21,7 @@ def failure_message(problem: Problem, answer: Answer, tree: Tree) -> str:
     """Returns one sentence on why the tree has no placement, for conditions and Events."""
     if isinstance(answer, Exhausted):
         return (
-            "the search budget ran out before a placement of the whole group was found or proved "
+            "The search budget ran out before a placement of the whole group was found or proved "
             f"impossible (stage: {answer.stage}); the group is tried again"
         )
     g = answer.counted if isinstance(answer, Impossible) else 0

@@ -108,7 +108,7 @@ def _disagreement(groups: tuple[TreeGroup, ...]) -> str:
     ""."""
     workloads = sorted({g.obj.workload_name for g in groups if g.obj.workload_name})
     if len(workloads) > 1:
-        return f"the groups refer to more than one Workload: {' and '.join(workloads)}"
+        return f"The groups refer to more than one Workload: {' and '.join(workloads)}"
     priorities = sorted({g.obj.spec.priority or 0 for g in groups})
     if len(priorities) > 1:
         return (

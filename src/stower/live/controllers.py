@@ -52,7 +52,12 @@ class ControllerShell:
         self._clock = Clock()
         self._wake_event = asyncio.Event()
         self._calls: deque[Call] = deque()
-        self._workers = WorkerPool[Call](self._next_call, self._send_call, lambda: self.window.size)
+        self._workers = WorkerPool[Call](
+            self._next_call,
+            self._send_call,
+            lambda: self.window.size,
+            lambda call: f"{call.method} {call.path}",
+        )
         chance = random.Random(seed)
         self.reflectors = {kind: self._make_reflector(kind, chance) for kind in manager.kinds}
 

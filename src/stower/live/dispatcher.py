@@ -5,6 +5,7 @@ unknown whether a binding was carried out, the result says so (504): the engine 
 """
 
 import asyncio
+import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from stower.framework.writes import (
     ObjectWrite,
     PatchPodStatus,
     call_name,
+    write_text,
 )
 from stower.live.client import NOT_SENT, Client, Response
 from stower.live.requests import build_request
@@ -38,6 +40,7 @@ from stower.live.window import Window
 from stower.live.workers import WorkerPool
 from stower.model.kinds import Pod
 
+log = logging.getLogger(__name__)
 EVENTS_MAX: Final = 10_000  # Events that wait to be sent; more are dropped
 
 _PodWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite
@@ -84,7 +87,7 @@ class Dispatcher:
         self._queues_by_uid: dict[str, deque[_PodWrite]] = {}
         self._in_flight: Counter[str] = Counter()  # number of writes in flight, by call name
         self._workers = WorkerPool[ApiWrite](
-            self._next_write, self._process, lambda: self.window.size
+            self._next_write, self._process, lambda: self.window.size, write_text
         )
 
     @property
@@ -109,11 +112,9 @@ class Dispatcher:
             if isinstance(write, CreateEvent):
                 if len(self._events) >= EVENTS_MAX:
                     self.dropped_event_count += 1
-                    self._on_result(
-                        WriteFailed(
-                            write.id, TOO_MANY_REQUESTS, f"Event dropped: {EVENTS_MAX} wait already"
-                        )
-                    )
+                    why = f"not sent: the limit of {EVENTS_MAX} queued Events is reached"
+                    log.info("%s: %s", write_text(write), why)
+                    self._on_result(WriteFailed(write.id, TOO_MANY_REQUESTS, why))
                 else:
                     self._events.append(write)
             elif write.uid in self._queues_by_uid:

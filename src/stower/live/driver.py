@@ -32,7 +32,7 @@ from stower.driver.executor import Call
 from stower.driver.messages import Adopting, Event
 from stower.framework.events import Listed, Observed, Tick, WriteFailed, WriteOk
 from stower.framework.retries import CONFLICT
-from stower.framework.writes import ApiWrite
+from stower.framework.writes import ApiWrite, write_text
 from stower.live.access import AccessError, read_access
 from stower.live.calls import CallResult, DriverExecutor, DriverSnapshot
 from stower.live.client import Client, collection_path
@@ -105,6 +105,7 @@ class DriverShell:
             self._clock.now_ns,
             socket.gethostname(),
             IN_FLIGHT,
+            on_write=self._on_write,
         )
 
     def _make_reflector(self, view: type[Any], rng: random.Random) -> Reflector:
@@ -178,12 +179,15 @@ class DriverShell:
         )
 
     def _on_write_result(self, answer: WriteOk | WriteFailed) -> None:
+        self._inbox.append(answer)
+        self._wake_event.set()
+
+    def _on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, _took_s: float) -> None:
         if isinstance(answer, WriteFailed) and answer.code != CONFLICT:
             # The controller repeats the write: the log must show that it can never succeed.
             level = logging.WARNING if answer.code >= BAD_REQUEST else logging.INFO
-            log.log(level, "a write to the API server failed: %s %s", answer.code, answer.message)
-        self._inbox.append(answer)
-        self._wake_event.set()
+            text = "a write to the API server failed: %s: %s %s"
+            log.log(level, text, write_text(write), answer.code, answer.message)
 
     def _on_call_result(self, result: CallResult) -> None:
         if self._metrics is not None:

@@ -78,15 +78,21 @@ class HTTPExtenders:
             self._on_response(ExtenderAnswered(write.id, body))
         except TimeoutError:
             reason = f"no answer within {extender.timeout_ns / 1e9:g} s"
-            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {reason}"))
+            self._fail(write, reason)
         except (ExtenderError, AccessError, aiohttp.ClientError, OSError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {reason}"))
+            self._fail(write, reason)
         except Exception as error:
             # Without an answer the engine would never try the pod again.
             log.exception("the call to extender %s failed", extender.url_prefix)
             reason = f"{type(error).__name__}: {error}"
-            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {reason}"))
+            self._fail(write, reason)
+
+    def _fail(self, write: CallExtender, reason: str) -> None:
+        error = f"{write.verb}: {reason}"
+        url = self._extenders[write.extender].url_prefix
+        log.info("extender %s failed for pod %s/%s: %s", url, write.namespace, write.name, error)
+        self._on_response(ExtenderAnswered(write.id, error=error))
 
     async def _post(self, write: CallExtender, extender: Extender) -> bytes:
         if self._session is None:

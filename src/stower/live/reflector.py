@@ -324,11 +324,15 @@ class Reflector:
         try:
             return self._decoder.decode_object(data)
         except InvalidObject as error:
-            log.warning("cannot decode an object of %s: %s", self.path, error)
+            text = "cannot decode an object of %s (%s): %s"
             try:
                 malformed = _malformed_decoder.decode(data)
             except DECODE_ERRORS:
+                log.warning(text, self.path, "name unknown", error)
                 return None
+            meta = malformed.metadata
+            key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+            log.warning(text, self.path, key, error)
             self._on_malformed(malformed, str(error))
             return malformed
 

@@ -33,7 +33,15 @@ from stower.framework.observer import Observer, Observers
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.framework.recording import Recording
 from stower.framework.retries import CONFLICT
-from stower.framework.writes import AgentAnswer, ApiWrite, Bind, CallExtender, CreateEvent, Write
+from stower.framework.writes import (
+    AgentAnswer,
+    ApiWrite,
+    Bind,
+    CallExtender,
+    CreateEvent,
+    Write,
+    write_text,
+)
 from stower.live.agents import AgentRequestHandler
 from stower.live.client import Client
 from stower.live.cluster_reflectors import ClusterReflectors, background_kinds
@@ -275,13 +283,14 @@ class Scheduler:
         ])  # fmt: skip
 
     def _on_write_result(self, answer: WriteOk | WriteFailed) -> None:
-        if isinstance(answer, WriteFailed):
-            log.info("a write to the API server failed: %s %s", answer.code, answer.message)
         self._inbox.append(answer)
         self._wake_event.set()
 
     def _on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, took_s: float) -> None:
         self._observers.on_write(write, answer, took_s)
+        if isinstance(answer, WriteFailed):
+            text = "a write to the API server failed: %s: %s %s"
+            log.info(text, write_text(write), answer.code, answer.message)
         if not isinstance(write, Bind):
             return
         decision = self._pending_bindings.get(write.uid)
@@ -298,8 +307,6 @@ class Scheduler:
             notify(decision, latency_s)
 
     def _on_extender_response(self, answer: ExtenderAnswered) -> None:
-        if answer.error:
-            log.info("an extender failed: %s", answer.error)
         self._inbox.append(answer)
         self._wake_event.set()
 

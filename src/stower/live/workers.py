@@ -17,12 +17,15 @@ class WorkerPool(Generic[T]):
         next_item: Callable[[], T | None],
         process: Callable[[T], Awaitable[None]],
         max_workers: Callable[[], int],
+        item_text: Callable[[T], str],
     ) -> None:
-        """`next_item` returns the next item or None; `max_workers` the number that may run."""
+        """`next_item` returns the next item or None; `max_workers` the number that may run;
+        `item_text` names an item in the log."""
         self.worker_count = 0
         self._next_item = next_item
         self._process = process
         self._max_workers = max_workers
+        self._item_text = item_text
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start_workers(self, item_count: int) -> None:
@@ -45,6 +48,7 @@ class WorkerPool(Generic[T]):
         return not unfinished
 
     async def _run_worker(self) -> None:
+        item: T | None = None
         try:
             while self.worker_count <= self._max_workers():
                 item = self._next_item()
@@ -52,7 +56,8 @@ class WorkerPool(Generic[T]):
                     return
                 await self._process(item)
         except Exception:
-            log.exception("a worker failed")
+            text = self._item_text(item) if item is not None else "no item"
+            log.exception("a worker failed (%s)", text)
             raise
         finally:
             self.worker_count -= 1

@@ -99,7 +99,7 @@ def test_a_tree_of_which_a_part_is_on_nodes_is_shown_so(tmp_path: Path) -> None:
     part.write_text("\n".join(map(json.dumps, kept)))
     found = {g["name"]: g["state"] for g in json.loads(shown("all", str(part), "-o", "json"))}
     assert {
-        "default/job": "half bound",
-        "default/workers-0": "half bound",
+        "default/job": "partially bound",
+        "default/workers-0": "partially bound",
         "default/workers-1": "placed",
     } == found

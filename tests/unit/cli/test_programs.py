@@ -25,7 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
         (("--version",), 0, ""),
         (("nobody",), 2, "stower: error: No such command 'nobody'.\nTry: "),
         (("up", "--nodes", "x"), 2, "stower up --help\n"),
-        (("get", "devices"), 2, 'stower: error: got "devices", want pending'),
+        (("get", "devices"), 2, "stower: error: got 'devices', want pending"),
         (("generate", "--arrivals", "daily"), 2, "stower: error: --arrivals: want --until as well"),
         (("generate", "--until", "x"), 2, "--until: got 'x', want a duration"),
         (("generate", "--until", "1h", "--arrivals", "x"), 2, "--arrivals: got 'x', want one of"),

@@ -148,7 +148,7 @@ def test_an_address_for_agents_needs_host_and_port(tmp_path: Path) -> None:
     profile = "profiles: [{plugins: {multiPoint: {enabled: [{name: AutoscaleEnforcer}]}}}]\n"
     config.write_text(CONFIG + profile)
     told = invoke("run", "--config", config, "--agents", "10299")
-    assert (2, True) == (told.exit_code, 'got "10299", want HOST:PORT' in told.stderr)
+    assert (2, True) == (told.exit_code, "got '10299', want HOST:PORT" in told.stderr)
 
 
 # stower actors, stower make-groups
@@ -249,10 +249,10 @@ def test_apiserver_refuses_a_database_that_is_none(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--kubernetes", "1.2"), '--kubernetes: got "1.2", want '),
-        (("--admission", "Nope"), '--admission: got "Nope", want '),
-        (("--runtime-config", "x=true"), '--runtime-config: got "x=true", want '),
-        (("--event-ttl", "0s"), '--event-ttl: got "0s", want a duration of at least 1s'),
+        (("--kubernetes", "1.2"), "--kubernetes: got '1.2', want "),
+        (("--admission", "Nope"), "--admission: got 'Nope', want "),
+        (("--runtime-config", "x=true"), "--runtime-config: got 'x=true', want "),
+        (("--event-ttl", "0s"), "--event-ttl: got '0s', want a duration of at least 1s"),
     ],
 )
 def test_options_of_apiserver_that_make_no_sense_are_refused(

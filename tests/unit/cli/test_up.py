@@ -144,7 +144,7 @@ def test_a_folder_that_is_held_or_unusable_is_an_error(machine: Machine, state: 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--kubernetes", "1.2"), '--kubernetes: got "1.2", want '),
+        (("--kubernetes", "1.2"), "--kubernetes: got '1.2', want "),
         (("--cluster", "-", "--detach"), "with --detach there is no standard input; give a file"),
         (
             ("--no-scheduler", "--config", "x.yaml"),

@@ -410,11 +410,11 @@ def test_an_extender_takes_part_in_decisions(caplog: pytest.LogCaptureFixture) -
                 fake.add_pod("p")
                 await until(lambda: fake.node_of("p"))
                 fake.add_pod("bad")
-                await until(lambda: "an extender failed" in caplog.text)
+                await until(lambda: f"extender {url} failed for pod default/bad" in caplog.text)
         assert "n2" == fake.node_of("p")
         assert {"n1", "n2"} == set(asked[0]["NodeNames"])
 
-    with caplog.at_level(logging.INFO, "stower.live.scheduler"):
+    with caplog.at_level(logging.INFO, "stower.live.extenders"):
         asyncio.run(story())
     assert "status 500, want 200" in caplog.text
 

@@ -93,7 +93,7 @@ def run(given: ApiserverArguments) -> None:
     plugins = _admission_plugins(given.admission or ())
     more = _optional_kinds(given.runtime_config or ())
     if given.kubernetes not in VERSIONS:
-        raise bad_input(f'--kubernetes: got "{given.kubernetes}", want {" or ".join(VERSIONS)}')
+        raise bad_input(f"--kubernetes: got {given.kubernetes!r}, want {' or '.join(VERSIONS)}")
     ttl_s = event_ttl_seconds(given.event_ttl)
 
     def start(folder: Path) -> None:
@@ -116,7 +116,7 @@ def _admission_plugins(given: Sequence[str]) -> frozenset[str]:
     names = [name for names in given for name in names.split(",") if name]
     for name in names:
         if name not in OPTIONAL:
-            raise bad_input(f'--admission: got "{name}", want {" or ".join(OPTIONAL)}')
+            raise bad_input(f"--admission: got {name!r}, want {' or '.join(OPTIONAL)}")
     return frozenset(names)
 
 
@@ -128,7 +128,7 @@ def _optional_kinds(given: Sequence[str]) -> tuple[str, ...]:
             key, _, switch = entry.partition("=")
             if key not in SERVE or switch not in ("", "true", "false"):
                 want = " or ".join(f"{key}=true" for key in SERVE)
-                raise bad_input(f'--runtime-config: got "{entry}", want {want}')
+                raise bad_input(f"--runtime-config: got {entry!r}, want {want}")
             if switch != "false":
                 found.append(key)
     return tuple(found)

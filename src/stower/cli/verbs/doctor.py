@@ -196,7 +196,7 @@ async def _leader(client: Client) -> Finding:
     if lease is None or not lease.spec.holderIdentity:
         return Finding(name, OK, "no holder")
     held = f"held by {lease.spec.holderIdentity}, renewed {lease.spec.renewTime}"
-    return Finding(name, NOTE, f"{held}: to run beside it, use a Lease of another name")
+    return Finding(name, NOTE, f"{held}: a second scheduler needs a Lease of another name")
 
 
 def _read(answer: Response, type: type[T]) -> T | None:

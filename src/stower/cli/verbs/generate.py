@@ -29,7 +29,9 @@ def run(
     seed: Annotated[int, typer.Option(help="The same seed gives the same cluster.")] = 0,
     until: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="Let pods arrive over this time, such as 24h."),
+        typer.Option(
+            metavar="DURATION", help="Spread pod arrivals over this duration, such as 24h."
+        ),
     ] = "",
     arrivals: Annotated[
         str,

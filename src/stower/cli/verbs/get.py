@@ -43,8 +43,8 @@ def run(
 ) -> None:
     """Show pending pods and why they have no node."""
     if what != "pending":
-        other = f"stower {what}" if what in VIEWS else "kubectl get for objects of the API"
-        raise bad_input(f'got "{what}", want pending, or {other}')
+        other = f"{what}: stower {what}" if what in VIEWS else "API objects: kubectl get"
+        raise bad_input(f"got {what!r}, want pending (for {other})")
     try:
         waiting = asyncio.run(pending_pods(kubeconfig_of(kubeconfig, state), namespace, context))
     except KubeError as error:

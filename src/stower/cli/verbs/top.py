@@ -96,7 +96,7 @@ def _address(state: Path, port: int | None, token: str) -> tuple[str, str]:
     address, _, token = link.partition("/dashboard/#token=")
     if not token:
         text = f"no scheduler runs from {state}: start one with `stower up`, or give --port"
-        raise failed(f"{text} and --token-file of a running one")
+        raise failed(f"{text} and --token-file of a running scheduler")
     return address, token
 
 

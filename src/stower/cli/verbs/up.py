@@ -153,7 +153,7 @@ def _describe(given: UpArguments) -> tuple[dict[str, Any], Cluster]:
 def _check(given: UpArguments) -> None:
     """Ends the program for whatever one of the processes would refuse, before any starts."""
     if given.kubernetes not in VERSIONS:
-        raise bad_input(f'--kubernetes: got "{given.kubernetes}", want {" or ".join(VERSIONS)}')
+        raise bad_input(f"--kubernetes: got {given.kubernetes!r}, want {' or '.join(VERSIONS)}")
     if given.detach and str(given.cluster) == "-":
         raise bad_input("--cluster -: with --detach there is no standard input; give a file")
     event_ttl_seconds(given.event_ttl)

@@ -215,7 +215,7 @@ def _unselected(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) 
         in_turn = seen.spec.attempt and "S5" not in rules.without
         if in_turn and (first := around.goes_first(talk, by_rank)):
             again_ns = turn_ns if by_rank else around.now_ns + rules.refresh_ns
-            message = f"another pod that negotiates with {', '.join(talk.drivers)} is tried first"
+            message = f"Another pod that negotiates with {', '.join(talk.drivers)} is tried first"
             return Step(message, None, None, again_ns, first)
         # What came to nothing on the best may do on the next: each attempt begins with another.
         name = known[seen.spec.attempt % len(known)]

@@ -45,7 +45,7 @@ HALF_BOUND: Final = "stower.dev/when-half-bound"  # an annotation of a root
 RELEASE: Final = "Release"
 RELEASED_AFTER_NS: Final = 300 * SECOND_NS  # as long as a Permit plugin waits upstream
 NO_ROOM: Final = (
-    "the composite group has its minimum; there is no room for the minimum of this group"
+    "The composite group has its minimum; there is no room for the minimum of this group"
 )
 NOTHING: Final[Mapping[str, str | None]] = {}
 ONGOING: Final = "ongoing preemption on nominated nodes"
@@ -141,7 +141,7 @@ class TreeAttempts:
         """Reports what the tree waits for. Returns when to report again, None for never."""
         message, queued.retry_ns = queued.waits_for, 0
         if half := self._half_bound(queued, tree):
-            message = f"{message} (half bound: {len(half)} of its pods are on nodes)"
+            message = f"{message} (partially bound: {len(half)} of its pods are on nodes)"
         for member in queued.ungated():
             self._reporter.report(member, GATED, message)
         self._set_conditions(tree, UNSCHEDULABLE, message)
@@ -205,7 +205,7 @@ class TreeAttempts:
         queued.root_uid = tree.groups[0].obj.metadata.uid
         half = self._half_bound(queued, tree)
         if half:
-            message = f"{found.message} (half bound: {len(half)} of its pods are on nodes)"
+            message = f"{found.message} (partially bound: {len(half)} of its pods are on nodes)"
             found = found._replace(message=message)
         victims = self._victims(queued, tree, found)
         if victims is None:
@@ -246,7 +246,7 @@ class TreeAttempts:
             meta = entry.pod.metadata
             if meta.deletion_timestamp is None:
                 note = (
-                    f"Deleting the pod: group {root.metadata.name} was half bound for "
+                    f"Deleting the pod: group {root.metadata.name} was partially bound for "
                     f"{RELEASED_AFTER_NS // SECOND_NS} s"
                 )
                 self._reporter.event(entry.pod, "Warning", "Released", "Scheduling", note)

@@ -34,7 +34,7 @@ ROUNDS_MAX: Final = 20
 # The largest factor on the budget of a tree whose last attempts were given up.
 EFFORT_MAX: Final = 4
 
-NO_MORE: Final = "the group has its minimum; there is no room for this pod"
+NO_MORE: Final = "The group has its minimum; there is no room for this pod"
 
 Plan = list[tuple[QueuedPod, int]]
 

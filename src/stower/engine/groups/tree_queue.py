@@ -20,7 +20,7 @@ from stower.state.groups import GroupKey, group_key
 
 # What most trees wait for comes at once; what does not is reported.
 REPORTED_AFTER_NS: Final = 15 * SECOND_NS
-WAITS_FOR_GATES: Final = "all pods of the group are gated"
+WAITS_FOR_GATES: Final = "All pods of the group are gated"
 
 
 class WaitReporter(Protocol):

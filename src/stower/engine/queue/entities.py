@@ -189,7 +189,7 @@ class QueuedTree(QueuedEntity):
         self.members: dict[str, QueuedPod] = {}
         self.gated: dict[str, QueuedPod] = {}  # members that a PreEnqueue plugin keeps gated
         self.waits_for = ""  # why it cannot be tried yet: a missing object or pod
-        self.half_bound_ns: int | None = None  # when it was first seen to be half bound
+        self.half_bound_ns: int | None = None  # when it was first seen to be partially bound
         self.retry_ns = 0  # when it is tried again without any event
         self.exhausted_count = 0  # attempts in a row whose search budget ran out
 
