@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from stower.devices.negotiation.binding import reserved, unusable
-from stower.devices.negotiation.claims import Party, Talk, driver_of, flag_of
+from stower.devices.negotiation.claims import Party, PodNegotiation, driver_of, flag_of
 from stower.devices.negotiation.scheduling import Rules, Step, next_step, selects
-from stower.devices.negotiation.turns import goes_first
+from stower.devices.negotiation.turns import preceding_pod
 from stower.driver.author import Allocation
 from stower.driver.ledger import Entry
 from stower.driver.rules import Free, Take, Write, abandoned, allocated, claim_actions, pod_actions
@@ -160,19 +160,23 @@ class _Around:
     now_ns = 0
 
     def __init__(
-        self, model: "Model", cache: Mapping[Key, Any], talk: Talk, ops: Mapping[str, Any]
+        self,
+        model: "Model",
+        cache: Mapping[Key, Any],
+        negotiation: PodNegotiation,
+        ops: Mapping[str, Any],
     ) -> None:
         """`ops`: what this scheduler has in flight, by pod."""
         self._model = model
         self._ops = ops
         self._cache = cache
-        self._talk = talk
+        self._negotiation = negotiation
         self._nodes: tuple[str, ...] = cache[NODES_SEEN]
 
-    def reaches(self, claim: ResourceClaim, node_name: str) -> bool:
+    def is_available_on(self, claim: ResourceClaim, node_name: str) -> bool:
         return node_name in self._nodes and reaches(claim, node_name)
 
-    def meet(self, claims: Sequence[ResourceClaim]) -> bool:
+    def has_common_node(self, claims: Sequence[ResourceClaim]) -> bool:
         return any(all(reaches(claim, n) for claim in claims) for n in self._nodes)
 
     def is_there(self, node_name: str) -> bool:
@@ -182,23 +186,23 @@ class _Around:
         pods = (obj for (kind, _), obj in self._cache.items() if kind == "pod")
         return any(pod.metadata.uid == uid and not pod.spec.node_name for pod in pods)
 
-    def goes_first(self, talk: Talk, by_rank: bool) -> str:
+    def preceding_pod(self, negotiation: PodNegotiation, by_rank: bool) -> str:
         others = []
         for (kind, name), said in sorted(self._cache.items(), key=lambda item: item[0]):
             pod = self._cache.get(("pod", name)) if kind == "said" else None
-            if pod is None or pod is talk.pod or not said.spec.attempt or pod.spec.node_name:
+            if pod is None or pod is negotiation.pod or not said.spec.attempt or pod.spec.node_name:
                 continue
             op = self._ops.get(name)
             selecting = isinstance(op, Doing) and _selects(op.write)
             selecting |= isinstance(op, Awaiting) and op.selects
             selecting |= bool(said.spec.selected_node)  # no time passes here
-            others.append((self._model.talk(self._cache, pod), selecting))
-        return goes_first(talk, others, by_rank)
+            others.append((self._model.negotiation(self._cache, pod), selecting))
+        return preceding_pod(negotiation, others, by_rank)
 
-    def since_ns(self, what: str, state: object) -> int:
+    def first_seen_ns(self, what: str, state: object) -> int:
         return 0
 
-    def spread(self, names: Sequence[str]) -> list[str]:
+    def interleave(self, names: Sequence[str]) -> list[str]:
         return list(names)
 
 
@@ -307,7 +311,7 @@ class Model:
         text = type(obj).__name__.encode() + msgspec.json.encode(obj)
         return self._interned.setdefault(text, obj)
 
-    def talk(self, cache: Mapping[Key, Any], pod: Pod) -> Talk:
+    def negotiation(self, cache: Mapping[Key, Any], pod: Pod) -> PodNegotiation:
         """The pod's negotiation as a scheduler sees it."""
         parties, missing = [], False
         for ref in claim_refs(pod):
@@ -315,7 +319,7 @@ class Model:
             missing |= claim is None
             if claim is not None and (driver := driver_of(claim, self.classes)):
                 parties.append(Party(ref.entry_name, driver, claim))
-        return Talk(pod, tuple(parties), cache.get(("said", pod.metadata.name)), missing)
+        return PodNegotiation(pod, tuple(parties), cache.get(("said", pod.metadata.name)), missing)
 
     # The server
 
@@ -440,19 +444,19 @@ class Model:
             elif op is not None:
                 yield (*label, "is done"), new
             return
-        talk = self.talk(cache, pod)
+        negotiation = self.negotiation(cache, pod)
         if isinstance(op, Binding):
-            yield from self._binding(world, at, label, talk, op)
+            yield from self._binding(world, at, label, negotiation, op)
             return
-        refused = talk.refused_by()
+        refused = negotiation.refused_by()
         ranked = _Ranked(
             node
             for node in cache[NODES_SEEN]
             if node not in refused
-            and all(reaches(p.claim, node) for p in talk.parties if p.is_allocated)
+            and all(reaches(p.claim, node) for p in negotiation.parties if p.is_allocated)
         )
         ops = {at[1]: op for at, op in world.ops.items() if at[0] == who}
-        step = next_step(talk, _Around(self, cache, talk, ops), ranked, self.rules)
+        step = next_step(negotiation, _Around(self, cache, negotiation, ops), ranked, self.rules)
         if step is not None and step.write is None:
             return
         new = world.copy()
@@ -498,7 +502,12 @@ class Model:
             new.ops[at] = Awaiting(key, version, code == 200 and _selects(write))
 
     def _binding(
-        self, world: World, at: tuple[str, str], label: Label, talk: Talk, op: Binding
+        self,
+        world: World,
+        at: tuple[str, str],
+        label: Label,
+        negotiation: PodNegotiation,
+        op: Binding,
     ) -> Iterator[tuple[Label, World]]:
         """S6 and S7: each claim is reserved, or seen to be; then the pod is bound."""
         who, cache = at[0], world.caches[at[0]]
@@ -518,30 +527,33 @@ class Model:
             yield (*label, "lands"), new
             return
         node = next(
-            (n for n in cache[NODES_SEEN] if all(reaches(p.claim, n) for p in talk.parties)), ""
+            (n for n in cache[NODES_SEEN] if all(reaches(p.claim, n) for p in negotiation.parties)),
+            "",
         )
-        faults = [unusable(p, p.claim, bool(node) and reaches(p.claim, node)) for p in talk.parties]
-        if talk.missing or any(faults) or not node:
+        faults = [
+            unusable(p, p.claim, bool(node) and reaches(p.claim, node)) for p in negotiation.parties
+        ]
+        if negotiation.missing or any(faults) or not node:
             del new.ops[at]
             yield (*label, "gives up"), new
             return
-        for party in talk.parties:
+        for party in negotiation.parties:
             if party.key in op.sure:
                 continue
-            if party.claim.is_reserved_for(talk.pod.metadata.uid):
+            if party.claim.is_reserved_for(negotiation.pod.metadata.uid):
                 write = no_op_patch(party.claim, "status")
                 if not self._has("S7"):
                     new.ops[at] = Binding(op.version, (*op.sure, party.key))
                     yield (*label, "believes"), new
                     return
             else:
-                write = reserved(party.claim, talk.pod)
+                write = reserved(party.claim, negotiation.pod)
                 if not self._has("S6"):
                     write = msgspec.structs.replace(write, resource_version="")
             new.ops[at] = Binding(op.version, op.sure, write, party.key)
             yield (*label, "reserves"), new
             return
-        meta = talk.pod.metadata
+        meta = negotiation.pod.metadata
         bind = Bind(0, "default", meta.name, meta.uid, node, op.version)
         new.ops[at] = Binding(op.version, op.sure, bind)
         yield (*label, "binds"), new

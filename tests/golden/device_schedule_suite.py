@@ -267,7 +267,7 @@ def dra_schedule(case: Case) -> Iterator[str]:
     phases = case["expect"]["phases"]
     by_name = {phase["phase"]: phase for phase in phases}
     yield from _judged(run, phases, by_name)
-    remedy = _remedy(run) if "postFilter" in by_name else None
+    post_filter_message = _post_filter_message(run) if "postFilter" in by_name else None
     before = written(run.claims())
     _inject(run, case, by_name)
     run.start()
@@ -286,9 +286,9 @@ def dra_schedule(case: Case) -> Iterator[str]:
     elif "unreserveBeforePreBind" in by_name:
         yield from differs("unreserve", written(run.claims()), before)
         yield from differs("unreserve.taken", [c.metadata.name for c in run.taken()], [])
-    if remedy is not None:
+    if post_filter_message is not None:
         expect = by_name["postFilter"]
-        yield from differs("postFilter", remedy, (expect.get("reasons") or [""])[0])
+        yield from differs("postFilter", post_filter_message, (expect.get("reasons") or [""])[0])
         after = written(run.claims())
         theirs_after = written(recorded(expect["claims"])) if "claims" in expect else before
         for claim in (*after, *theirs_after):
@@ -387,7 +387,7 @@ def _scored(
             yield from differs(f"normalizeScore.{name}", own, score)
 
 
-def _remedy(run: Run) -> str:
+def _post_filter_message(run: Run) -> str:
     """What is done about a pod that fits nowhere."""
     entry = PodEntry(run.pod, run.state.shapes.intern(run.pod))
     return SchedulingCycle(run.state, 0).fail(run.profile, entry)[1].message

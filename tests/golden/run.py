@@ -129,10 +129,10 @@ class Judged:
 
     def whole_message(self) -> str:
         """The condition's text, with what the PostFilter plugins append."""
-        diagnosis, remedy = SchedulingCycle(self.world.state, 0).fail(
+        diagnosis, post_filter_result = SchedulingCycle(self.world.state, 0).fail(
             self.world.profile, self.entry
         )
-        return diagnosis.message(remedy.message)
+        return diagnosis.message(post_filter_result.message)
 
     def _check_cache(self, pod: Pod, shape: Shape) -> None:
         """The cached cycle must find the same best nodes."""
@@ -230,11 +230,13 @@ def preemption(case: Case) -> Iterator[str]:
     pod = view(case["pod"], Pod)
     ours = world.judge(pod)
     state, profile = world.state, world.profile
-    diagnosis, remedy = SchedulingCycle(state, 0).fail(profile, ours.entry)
+    diagnosis, post_filter_result = SchedulingCycle(state, 0).fail(profile, ours.entry)
     if expect.get("none"):
-        yield from differs("victims", [v.pod.key for v in remedy.victims], [])
-        yield from differs("reason", remedy.message, expect["reason"])
-        yield from differs("message", diagnosis.message(remedy.message), expect["message"])
+        yield from differs("victims", [v.pod.key for v in post_filter_result.victims], [])
+        yield from differs("reason", post_filter_result.message, expect["reason"])
+        yield from differs(
+            "message", diagnosis.message(post_filter_result.message), expect["message"]
+        )
         return
     search = Evaluator(state, b"").failure(profile, ours.entry, ours.verdict)
     found = search.candidates()
@@ -251,7 +253,10 @@ def preemption(case: Case) -> Iterator[str]:
         mine = next((c for c in candidates if c["node"] == node), None)
         recorded = next((c for c in theirs if c["node"] == node), None)
         yield from differs(f"candidates.{node}", mine, recorded)
-    chosen = (remedy.nominated_node_name, sorted(v.pod.key for v in remedy.victims))
+    chosen = (
+        post_filter_result.nominated_node_name,
+        sorted(v.pod.key for v in post_filter_result.victims),
+    )
     acceptable = [(c["node"], sorted(c["victims"])) for c in expect["acceptable"]]
     if chosen not in acceptable:
         yield f"chosen: ours {chosen}, theirs one of {acceptable}"

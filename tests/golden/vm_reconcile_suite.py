@@ -252,8 +252,12 @@ class _World:
         state = self._cluster({"metadata": {"name": "n"}, "status": {"allocatable": {}}}, ())
         pod = read(step["pod"], Pod)
         entry = state.state.add_pending(pod)
-        remedy = state.plugin.post_filter(_Failed(pod, entry.shape, state.state))
-        return {"status": _status(Refusal("Error", remedy.message) if remedy.message else None)}
+        post_filter_result = state.plugin.post_filter(_Failed(pod, entry.shape, state.state))
+        return {
+            "status": _status(
+                Refusal("Error", post_filter_result.message) if post_filter_result.message else None
+            )
+        }
 
     def do_agent_request(self, step: Case) -> Case:
         """An agent asks."""

@@ -849,10 +849,10 @@ def check_candidates(world: World) -> None:
     assert acceptable == {state.node_names[row] for row in best_candidates(found).tolist()}
     if model.not_eligible():
         return
-    remedy = DefaultPreemption().post_filter(search)
-    assert "" == remedy.message
-    assert remedy.nominated_node_name in acceptable
-    assert chosen[remedy.nominated_node_name][0] == [v.pod for v in remedy.victims]
+    result = DefaultPreemption().post_filter(search)
+    assert "" == result.message
+    assert result.nominated_node_name in acceptable
+    assert chosen[result.nominated_node_name][0] == [v.pod for v in result.victims]
 
 
 def check_texts(world: World) -> None:
@@ -861,20 +861,20 @@ def check_texts(world: World) -> None:
         return
     model, state, entry = both
     search = ask(Evaluator(state, b""), state, entry)
-    remedy = DefaultPreemption().post_filter(search)
+    result = DefaultPreemption().post_filter(search)
     why_not = model.not_eligible()
     if why_not:
         expected = f"preemption: {why_not}", None, ()
-        assert expected == (remedy.message, remedy.nominated_node_name, remedy.victims)
+        assert expected == (result.message, result.nominated_node_name, result.victims)
     found = model.dry_run()
     if any(isinstance(outcome, set) for outcome in found.values()):
-        assert why_not or remedy.victims
+        assert why_not or result.victims
         return
     assert model.no_candidate(found) == search.no_candidate_reason()
     if not why_not:
         assert (f"preemption: {model.no_candidate(found)}", "") == (
-            remedy.message,
-            remedy.nominated_node_name,
+            result.message,
+            result.nominated_node_name,
         )
 
 

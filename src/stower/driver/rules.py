@@ -21,7 +21,7 @@ import msgspec
 
 from stower.devices.negotiation.claims import (
     Party,
-    Talk,
+    PodNegotiation,
     driver_of,
     finalizer_of,
     flag_of,
@@ -99,20 +99,20 @@ class Rules(NamedTuple):
     without: frozenset[str] = frozenset()
 
 
-def talk_of(seen: Seen, driver: str, pod: Pod) -> Talk:
+def negotiation_of(seen: Seen, driver: str, pod: Pod) -> PodNegotiation:
     """Returns the negotiation of the pod, restricted to the claims of this driver."""
     parties = []
     for ref in distinct_claim_refs(pod):
         claim = seen.claim(f"{pod.metadata.namespace}/{ref.name}")
         if claim is not None and driver_of(claim, seen.classes) == driver:
             parties.append(Party(ref.entry_name, driver, claim))
-    return Talk(pod, tuple(parties), seen.scheduling(pod.key))
+    return PodNegotiation(pod, tuple(parties), seen.scheduling(pod.key))
 
 
-def is_asked_for(talk: Talk) -> bool:
+def is_asked_for(negotiation: PodNegotiation) -> bool:
     """Returns whether the PodScheduling belongs to this pod, and the pod either has no node yet, or
     was assigned by another component to a node on which its claims must be allocated (D1)."""
-    pod, said = talk.pod, talk.scheduling
+    pod, said = negotiation.pod, negotiation.scheduling
     if said is None or said.owner_uid != pod.metadata.uid or pod.is_terminal:
         return False
     if pod.spec.node_name:
@@ -136,23 +136,23 @@ def pod_actions(
     an allocation for the pod failed recently, so that it is unknown whether devices are allocated
     there."""
     pod = seen.pod(pod_key)
-    talk = talk_of(seen, driver, pod) if pod is not None else None
-    if talk is None or talk.scheduling is None:
+    negotiation = negotiation_of(seen, driver, pod) if pod is not None else None
+    if negotiation is None or negotiation.scheduling is None:
         return []
-    said, pending = talk.scheduling, talk.pending
-    if not pending or ("D1" not in rules.without and not is_asked_for(talk)):
+    said, pending = negotiation.scheduling, negotiation.pending
+    if not pending or ("D1" not in rules.without and not is_asked_for(negotiation)):
         return []
     node = said.spec.selected_node
-    entries = [answer for party in pending if (answer := talk.answer(party)) is not None]
+    entries = [answer for party in pending if (answer := negotiation.answer(party)) is not None]
     is_listed = any(node in (answer.unsuitable_nodes or ()) for answer in entries)
     if node and (not is_listed or "D3" in rules.without):
-        refused = examine(talk.pod, [p.claim for p in pending], [node])
+        refused = examine(negotiation.pod, [p.claim for p in pending], [node])
         if refused is None:
             return []
         if node not in refused or (node not in failed and _is_taken(pending, ledger, node)):
             some = pending if "D5" not in rules.without else pending[:1]
-            return _allocation(talk, some, ledger, node, rules)
-    return _answer(talk, pending, examine)
+            return _allocation(negotiation, some, ledger, node, rules)
+    return _answer(negotiation, pending, examine)
 
 
 def _is_taken(parties: Sequence[Party], ledger: Mapping[str, Entry], node: str) -> bool:
@@ -161,17 +161,19 @@ def _is_taken(parties: Sequence[Party], ledger: Mapping[str, Entry], node: str) 
     return all(entry is not None and entry.node == node for entry in found)
 
 
-def _answer(talk: Talk, pending: Sequence[Party], examine: Examine) -> list[Action]:
+def _answer(
+    negotiation: PodNegotiation, pending: Sequence[Party], examine: Examine
+) -> list[Action]:
     """Returns a write with the unsuitable nodes among the candidates and among the nodes that were
     unsuitable before (D2); nothing if the PodScheduling already says so."""
-    said = talk.scheduling
+    said = negotiation.scheduling
     assert said is not None
-    answers = {party.entry: talk.answer(party) for party in pending}
+    answers = {party.entry: negotiation.answer(party) for party in pending}
     known = [answer for answer in answers.values() if answer is not None]
     before = [name for answer in known for name in answer.unsuitable_nodes or ()]
     selected = [said.spec.selected_node] if said.spec.selected_node else []
     nodes = list(dict.fromkeys([*selected, *(said.spec.potential_nodes or ()), *before]))
-    refused = examine(talk.pod, [party.claim for party in pending], nodes)
+    refused = examine(negotiation.pod, [party.claim for party in pending], nodes)
     if refused is None:
         return []
     listed = tuple([name for name in nodes if name in refused][:NODES_MAX])
@@ -199,7 +201,7 @@ def _says(answer: ClaimScheduling | None, wanted: ClaimScheduling) -> bool:
 
 
 def _allocation(
-    talk: Talk,
+    negotiation: PodNegotiation,
     pending: Sequence[Party],
     ledger: Mapping[str, Entry],
     node: str,
@@ -216,7 +218,7 @@ def _allocation(
         entry = ledger.get(claim.metadata.uid)
         if entry is not None and entry.node != node:
             return []  # of an earlier selection: `claim_actions` gives it back first
-    return [Take(tuple(claims), node, talk.pod, talk.scheduling)]
+    return [Take(tuple(claims), node, negotiation.pod, negotiation.scheduling)]
 
 
 def _is_protected(claim: ResourceClaim, driver: str) -> bool:
@@ -280,10 +282,10 @@ def _is_wanted(seen: Seen, driver: str, claim: ResourceClaim, entry: Entry) -> b
     """Returns whether a pod's PodScheduling selects the node of the entry."""
     for pod_key in seen.pods_of(claim.metadata.key):
         pod = seen.pod(pod_key)
-        talk = talk_of(seen, driver, pod) if pod is not None else None
-        if talk is None or talk.scheduling is None or not is_asked_for(talk):
+        negotiation = negotiation_of(seen, driver, pod) if pod is not None else None
+        if negotiation is None or negotiation.scheduling is None or not is_asked_for(negotiation):
             continue
-        if talk.scheduling.spec.selected_node == entry.node:
+        if negotiation.scheduling.spec.selected_node == entry.node:
             return True
     return False
 

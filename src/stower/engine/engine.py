@@ -119,7 +119,7 @@ class Engine:
         state.begin_step(now_ns)
         writes = self._outbox.writes = []
         HANDLERS[type(event)](self, event)
-        if binding.retries or binding.doubts or binding.pre_bind.waiting:
+        if binding.retries or binding.assumed_deadlines or binding.pre_bind.waiting:
             binding.run_due()
         if self._pending.pods:
             self._pending.expire(now_ns)
@@ -231,10 +231,10 @@ class Engine:
                 self._pods.observed(obj)
         self._companions.listed(event.objects)
         # A list that shows an assumed pod without its node may be older than its Bind.
-        awaited = self.binding.awaited()
+        unfinished = self.binding.unfinished_uids()
         for entry in self.state.pods.values():
-            if entry.is_assumed and entry.uid not in awaited:
-                self.binding.doubt(entry)
+            if entry.is_assumed and entry.uid not in unfinished:
+                self.binding.start_expiration(entry)
 
     def _on_hold(self, event: Hold) -> None:
         self._is_held = event.is_on

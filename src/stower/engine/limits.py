@@ -26,4 +26,4 @@ class Limits(msgspec.Struct, frozen=True):
     # Bind writes with unknown outcome before the pod's condition reports it.
     bind_tries_silent: int = 2
     # Longer than a watch takes to resume and to deliver what it missed.
-    doubt_ns: int = 60 * SECOND_NS
+    assumed_pod_ttl_ns: int = 60 * SECOND_NS

@@ -148,14 +148,14 @@ class StatusReporter:
         message: str = "",
         diagnosis: Diagnosis | None = None,
         scores: tuple[tuple[str, int], ...] = (),
-        remedy: PostFilterResult | None = None,
+        post_filter_result: PostFilterResult | None = None,
     ) -> None:
         """Records the decision that ended an attempt."""
         victims: tuple[str, ...] = ()
         nominated = ""
-        if remedy is not None:
-            victims = tuple(victim.pod.key for victim in remedy.victims)
-            nominated = remedy.nominated_node_name or ""
+        if post_filter_result is not None:
+            victims = tuple(victim.pod.key for victim in post_filter_result.victims)
+            nominated = post_filter_result.nominated_node_name or ""
         meta, now_ns = queued.entry.pod.metadata, self._state.now_ns
         took_ns = self._stopwatch.elapsed_ns() if self._stopwatch.is_running else 0
         self._decisions.append(

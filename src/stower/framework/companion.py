@@ -71,9 +71,9 @@ class Companion(Protocol):
         """Returns the uids of pods that an event since the last call may help. The engine activates
         these pods in this order, whatever is left of their backoff."""
 
-    def on_answer(self, id: int, code: int, message: str, now_ns: int) -> bool:
+    def on_answer(self, id: int, code: int, message: str, now_ns: int) -> None:
         """Takes the answer to a write: `code` 0 where the write was carried out, else the HTTP
-        status. Returns whether the write was one of this companion's."""
+        status."""
 
     @property
     def next_wake_ns(self) -> int | None:

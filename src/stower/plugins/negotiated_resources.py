@@ -16,7 +16,7 @@ import numpy as np
 from stower.devices.negotiation.binding import NegotiatedBinding, Turns, full
 from stower.devices.negotiation.claims import (
     Party,
-    Talk,
+    PodNegotiation,
     class_names,
     driver_of,
     is_delayed,
@@ -33,7 +33,7 @@ from stower.devices.negotiation.scheduling import (
     next_step,
     selects,
 )
-from stower.devices.negotiation.turns import goes_first
+from stower.devices.negotiation.turns import preceding_pod
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import DryRun
@@ -133,7 +133,7 @@ class NegotiatedResources(Plugin):
 
     # Negotiation state
 
-    def negotiation(self, pod: Pod, state: ClusterState) -> Talk:
+    def negotiation(self, pod: Pod, state: ClusterState) -> PodNegotiation:
         """Returns the pod's negotiation as the API has it."""
         classes, parties, is_missing = state.negotiations.classes, [], False
         for ref in distinct_claim_refs(pod):
@@ -142,7 +142,9 @@ class NegotiatedResources(Plugin):
             driver = driver_of(claim, classes) if claim is not None else ""
             if claim is not None and driver:
                 parties.append(Party(ref.entry_name, driver, claim))
-        return Talk(pod, tuple(parties), state.negotiations.pod_scheduling(pod.key), is_missing)
+        return PodNegotiation(
+            pod, tuple(parties), state.negotiations.pod_scheduling(pod.key), is_missing
+        )
 
     # PreFilter and Filter
 
@@ -198,7 +200,7 @@ class NegotiatedResources(Plugin):
         return codes
 
     def _suitable_nodes(
-        self, negotiation: Talk, state: ClusterState
+        self, negotiation: PodNegotiation, state: ClusterState
     ) -> Iterable[tuple[str, NodeSelector]]:
         """Yields the node selectors of the classes of unallocated claims, with the class names."""
         for party in negotiation.pending:
@@ -264,11 +266,11 @@ class NegotiatedResources(Plugin):
         if not negotiation.parties:
             return None
 
-        def reaches(claim: ResourceClaim) -> bool:
+        def is_available(claim: ResourceClaim) -> bool:
             current_row = state.row_of(node_name)
             return current_row >= 0 and bool(_available_rows(claim, state)[current_row])
 
-        return NegotiatedBinding(negotiation, reaches, self._binding_timeout_ns, self._turns)
+        return NegotiatedBinding(negotiation, is_available, self._binding_timeout_ns, self._turns)
 
     def post_bind(self, pod: Pod, state: ClusterState) -> Sequence[DeleteObject]:
         """Deletes the pod's PodScheduling, which is no longer needed (S9)."""
@@ -298,17 +300,21 @@ class NegotiatedResources(Plugin):
 class _NegotiationContext:
     """The cluster state, as devices/negotiation reads it for one negotiation (Surroundings)."""
 
-    def __init__(self, plugin: NegotiatedResources, negotiation: Talk, state: ClusterState) -> None:
+    def __init__(
+        self, plugin: NegotiatedResources, negotiation: PodNegotiation, state: ClusterState
+    ) -> None:
         self.now_ns = state.now_ns
         self._plugin = plugin
         self._negotiation = negotiation
         self._state = state
 
-    def reaches(self, claim: ResourceClaim, node_name: str) -> bool:
+    def is_available_on(self, claim: ResourceClaim, node_name: str) -> bool:
+        """See Surroundings."""
         row = self._state.row_of(node_name)
         return row >= 0 and bool(_available_rows(claim, self._state)[row])
 
-    def meet(self, claims: Sequence[ResourceClaim]) -> bool:
+    def has_common_node(self, claims: Sequence[ResourceClaim]) -> bool:
+        """See Surroundings."""
         state = self._state
         is_available = state.present[state.all_rows].copy()
         for claim in claims:
@@ -316,19 +322,24 @@ class _NegotiationContext:
         return bool(is_available.any())
 
     def is_there(self, node_name: str) -> bool:
+        """See Surroundings."""
         row = self._state.row_of(node_name)
         return row >= 0 and bool(self._state.present[row])
 
     def is_unbound(self, uid: str) -> bool:
+        """See Surroundings."""
         entry = self._state.pods.get(uid)
         if entry is None:
             return uid in self._state.other_scheduler_pods
         return entry.row < 0 or entry.is_assumed
 
-    def goes_first(self, negotiation: Talk, by_rank: bool) -> str:
-        return goes_first(negotiation, self._other_negotiations(negotiation), by_rank)
+    def preceding_pod(self, negotiation: PodNegotiation, by_rank: bool) -> str:
+        """See Surroundings."""
+        return preceding_pod(negotiation, self._other_negotiations(negotiation), by_rank)
 
-    def _other_negotiations(self, negotiation: Talk) -> Iterable[tuple[Talk, bool]]:
+    def _other_negotiations(
+        self, negotiation: PodNegotiation
+    ) -> Iterable[tuple[PodNegotiation, bool]]:
         """Yields pods without a node that have failed before, and whether it is their turn. A turn
         lasts as long as drivers usually need: a driver that is down does not block others' pods."""
         store = self._state.negotiations
@@ -342,7 +353,7 @@ class _NegotiationContext:
             if not (is_leaving or other.missing):
                 yield other, key in store.pending_selections or self._has_recent_selection(other)
 
-    def _has_recent_selection(self, negotiation: Talk) -> bool:
+    def _has_recent_selection(self, negotiation: PodNegotiation) -> bool:
         """Returns whether a node is selected, and no longer than drivers usually need."""
         spec = negotiation.scheduling.spec if negotiation.scheduling is not None else None
         if spec is None or not spec.selected_node:
@@ -353,11 +364,12 @@ class _NegotiationContext:
         )
         return self.now_ns < since_ns + self._plugin.rules.selection_ns
 
-    def since_ns(self, what: str, state: object) -> int:
+    def first_seen_ns(self, what: str, state: object) -> int:
+        """See Surroundings."""
         store = self._state.negotiations
         return store.first_requested_ns(self._negotiation.pod.key, what, state, self.now_ns)
 
-    def spread(self, names: Sequence[str]) -> list[str]:
+    def interleave(self, names: Sequence[str]) -> list[str]:
         """Returns the nodes round robin over their kinds: the kind with the fewest nodes first, and
         within a kind in the given order."""
         rows = np.array([self._state.row_of(name) for name in names], np.int64)

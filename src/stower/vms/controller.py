@@ -414,16 +414,15 @@ class VmScheduling:
         """Nobody comes before others."""
         return []
 
-    def on_answer(self, id: int, code: int, message: str, now_ns: int) -> bool:
+    def on_answer(self, id: int, code: int, message: str, now_ns: int) -> None:
         """See Companion."""
         task = self._by_write.pop(id, None)
         if task is None:
-            return False
+            return
         approving = self._approving.pop(id, None)
         if approving is not None and not code:
             self._written.confirm(*approving)
         self._ready.append((task, Answer(code, message)))
-        return True
 
     @property
     def next_wake_ns(self) -> int | None:

@@ -463,10 +463,10 @@ class WarmCapacity:
     def _came_ns(self, uid: str) -> int:
         return next((p.came_ns[uid] for p in self.pools.values() if uid in p.came_ns), 0)
 
-    def on_answer(self, id: int, code: int, message: str, now_ns: int) -> bool:
+    def on_answer(self, id: int, code: int, message: str, now_ns: int) -> None:
         """See Companion. What was refused is tried again with the next round."""
-        is_told = self.told.answered(id, code, message, now_ns)
-        return is_told or self.keeping.answered(id, code, message)
+        if not self.told.answered(id, code, message, now_ns):
+            self.keeping.answered(id, code, message)
 
     @property
     def next_wake_ns(self) -> int | None:

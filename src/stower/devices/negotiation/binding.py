@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from stower.devices.negotiation.claims import Party, Talk, is_leaving
+from stower.devices.negotiation.claims import Party, PodNegotiation, is_leaving
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import PatchObject, Write, no_op_patch, patch_of
 from stower.model.kinds import Pod, ResourceClaim
@@ -44,7 +44,7 @@ def reserved(claim: ResourceClaim, pod: Pod) -> PatchObject:
     return patch_of(claim, {"status": {"reservedFor": msgspec.to_builtins(users)}}, "status")
 
 
-def unusable(party: Party, claim: ResourceClaim | None, reaches: bool) -> str:
+def unusable(party: Party, claim: ResourceClaim | None, is_available: bool) -> str:
     """Why the pod cannot be bound with the claim as it is by now, "" where it can."""
     if claim is None or claim.metadata.uid != party.claim.metadata.uid:
         return f'resourceclaim "{party.claim.metadata.name}" not found'
@@ -52,7 +52,7 @@ def unusable(party: Party, claim: ResourceClaim | None, reaches: bool) -> str:
         return f"claim {party.key} is being deallocated"
     if claim.status.allocation is None:
         return f"claim {party.key} got deallocated in the meantime"
-    return "" if reaches else f"claim {party.key} got allocated elsewhere in the meantime"
+    return "" if is_available else f"claim {party.key} got allocated elsewhere in the meantime"
 
 
 class Turns:
@@ -82,19 +82,20 @@ class NegotiatedBinding:
 
     def __init__(
         self,
-        talk: Talk,
-        reaches: Callable[[ResourceClaim], bool],
+        negotiation: PodNegotiation,
+        is_available: Callable[[ResourceClaim], bool],
         timeout_ns: int,
         turns: Turns,
     ) -> None:
-        """`reaches`: whether a claim as it is by now can be used on the chosen node."""
+        """`is_available`: whether a claim as it is by now can be used on the chosen node."""
         self.timeout_ns = timeout_ns
         self.awaited_objects: tuple[tuple[type, str, str], ...] = tuple(
-            (ResourceClaim, p.claim.metadata.namespace, p.claim.metadata.name) for p in talk.parties
+            (ResourceClaim, p.claim.metadata.namespace, p.claim.metadata.name)
+            for p in negotiation.parties
         )
         self.pod_resource_version = ""  # the pod's version
-        self._talk = talk
-        self._reaches = reaches
+        self._negotiation = negotiation
+        self._is_available = is_available
         self._turns = turns
         self._asked: dict[int, str] = {}
         self._sure: dict[str, None] = {}  # claims that were seen to be ours, after the pod was read
@@ -126,7 +127,7 @@ class NegotiatedBinding:
     def _read_pod(self, state: ClusterState) -> bool:
         """Whether the pod's version is known on which the binding will rely: as it was seen, or as
         a later write of ours was answered."""
-        entry = state.pods.get(self._talk.pod.metadata.uid)
+        entry = state.pods.get(self._negotiation.pod.metadata.uid)
         if entry is None or entry.pending_write_count:
             return False
         version = entry.pod.metadata.resource_version
@@ -143,8 +144,8 @@ class NegotiatedBinding:
         found: list[Write] = []
         if not self._read_pod(state):
             return found
-        uid, asked = self._talk.pod.metadata.uid, {*self._asked.values()}
-        for party in self._talk.parties:
+        uid, asked = self._negotiation.pod.metadata.uid, {*self._asked.values()}
+        for party in self._negotiation.parties:
             key = party.key
             claim = state.devices.api_claim(key)
             if claim is None or key in asked or key in self._sure or self._fault(state, party):
@@ -161,7 +162,7 @@ class NegotiatedBinding:
                 if due_ns:
                     self._behind[key] = due_ns
                     continue
-                write = reserved(claim, self._talk.pod)
+                write = reserved(claim, self._negotiation.pod)
             id = next_id()
             self._asked[id] = key
             self._used[key] = (version, state.now_ns + NEWS_NS)
@@ -180,19 +181,19 @@ class NegotiatedBinding:
 
     def _fault(self, state: ClusterState, party: Party) -> str:
         claim = state.devices.api_claim(party.key)
-        fault = unusable(party, claim, claim is not None and self._reaches(claim))
-        if claim is None or fault or claim.is_reserved_for(self._talk.pod.metadata.uid):
+        fault = unusable(party, claim, claim is not None and self._is_available(claim))
+        if claim is None or fault or claim.is_reserved_for(self._negotiation.pod.metadata.uid):
             return fault
         return full(party) if len(claim.status.reserved_for or ()) >= RESERVED_FOR_MAX else ""
 
     def failure_reason(self, state: ClusterState) -> str:
         """Why the pod cannot have its claims after all."""
-        faults = (self._fault(state, party) for party in self._talk.parties)
+        faults = (self._fault(state, party) for party in self._negotiation.parties)
         return next((fault for fault in faults if fault), "")
 
     def is_done(self, state: ClusterState) -> bool:
         """All are reserved for the pod, and were so after its version was read."""
-        return all(party.key in self._sure for party in self._talk.parties)
+        return all(party.key in self._sure for party in self._negotiation.parties)
 
     def waiting_event(self) -> tuple[str, str]:
         """Nothing to tell."""

@@ -98,8 +98,8 @@ class Party(NamedTuple):
         return self.claim.status.allocation is not None
 
 
-class Talk(NamedTuple):
-    """One pod's negotiation, as it was seen. `missing`: whether some of its claims is not there."""
+class PodNegotiation(NamedTuple):
+    """One pod's negotiation as observed. `missing`: whether one of its claims does not exist."""
 
     pod: Pod
     parties: tuple[Party, ...]

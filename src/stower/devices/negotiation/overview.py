@@ -12,7 +12,7 @@ import msgspec
 
 from stower.devices.negotiation.claims import (
     Party,
-    Talk,
+    PodNegotiation,
     driver_of,
     finalizer_of,
     flag_of,
@@ -95,18 +95,18 @@ class Objects:
         self.schedulings = {found.metadata.key: found for found in schedulings}
         self.nodes = {node.metadata.name: node for node in nodes}
         self.now_ns = now_ns
-        self._talks = {key: self._talk(pod) for key, pod in self.pods.items()}
+        self._negotiations = {key: self._negotiation(pod) for key, pod in self.pods.items()}
         self.uids = {pod.metadata.uid: pod for pod in self.pods.values()}
 
-    def talks(self) -> Iterable[Talk]:
+    def negotiations_of_pods(self) -> Iterable[PodNegotiation]:
         """What there is to say about each pod, in the order of their names."""
-        return (talk for _, talk in sorted(self._talks.items()))
+        return (negotiation for _, negotiation in sorted(self._negotiations.items()))
 
-    def talk(self, key: str) -> Talk | None:
+    def negotiation(self, key: str) -> PodNegotiation | None:
         """The same about one pod."""
-        return self._talks.get(key)
+        return self._negotiations.get(key)
 
-    def _talk(self, pod: Pod) -> Talk:
+    def _negotiation(self, pod: Pod) -> PodNegotiation:
         parties, missing = [], False
         for ref in claim_refs(pod):
             claim = self.claims.get(f"{pod.metadata.namespace}/{ref.name}")
@@ -114,7 +114,7 @@ class Objects:
             driver = driver_of(claim, self.classes) if claim is not None else ""
             if claim is not None and driver:
                 parties.append(Party(ref.entry_name, driver, claim))
-        return Talk(pod, tuple(parties), self.schedulings.get(pod.key), missing)
+        return PodNegotiation(pod, tuple(parties), self.schedulings.get(pod.key), missing)
 
     def reached(self, claim: ResourceClaim) -> tuple[str, ...] | None:
         """The nodes on which an allocated claim can be used, None for all."""
@@ -128,7 +128,7 @@ class Objects:
             if node_selector_matches(selector, node.metadata.labels or {}, name)
         )
 
-    def reaches(self, claim: ResourceClaim, name: str) -> bool:
+    def is_available_on(self, claim: ResourceClaim, name: str) -> bool:
         """Whether an allocated claim can be used on the node."""
         reached = self.reached(claim)
         return reached is None or name in reached
@@ -139,11 +139,11 @@ def overview(objects: Objects, only: str = "") -> Overview | None:
     without; None where there is none of that name."""
     found: list[Negotiation] = []
     shown: dict[str, None] = {}
-    for talk in objects.talks():
-        if not _is_open(talk):
+    for negotiation in objects.negotiations_of_pods():
+        if not _is_open(negotiation):
             continue
-        found.append(_Case(objects, talk).told())
-        shown.update((party.key, None) for party in talk.parties)
+        found.append(_Case(objects, negotiation).told())
+        shown.update((party.key, None) for party in negotiation.parties)
     for key, said in sorted(objects.schedulings.items()):
         if key not in objects.pods:
             found.append(_left_over(said))
@@ -184,13 +184,15 @@ def _part(objects: Objects, whole: Overview, only: str) -> Overview | None:
     )
 
 
-def _is_open(talk: Talk) -> bool:
+def _is_open(negotiation: PodNegotiation) -> bool:
     """Whether something is still to be agreed on. A pod that has a node lacks a claim then."""
-    pod = talk.pod
+    pod = negotiation.pod
     if not pod.spec.node_name:
-        return bool(talk.parties) or (talk.scheduling is not None and talk.is_ours)
+        return bool(negotiation.parties) or (
+            negotiation.scheduling is not None and negotiation.is_ours
+        )
     uid = pod.metadata.uid
-    staying = [party.claim for party in talk.parties if not is_leaving(party.claim)]
+    staying = [party.claim for party in negotiation.parties if not is_leaving(party.claim)]
     return any(c.status.allocation is None or not c.is_reserved_for(uid) for c in staying)
 
 
@@ -278,25 +280,25 @@ def _is_bound(objects: Objects, uid: str) -> bool:
 class _Case:
     """One pod."""
 
-    def __init__(self, objects: Objects, talk: Talk) -> None:
+    def __init__(self, objects: Objects, negotiation: PodNegotiation) -> None:
         self._objects = objects
-        self._talk = talk
-        self._said = talk.scheduling if talk.is_ours else None
+        self._negotiation = negotiation
+        self._said = negotiation.scheduling if negotiation.is_ours else None
         spec = self._said.spec if self._said is not None else None
         self._asked = (spec.potential_nodes if spec is not None else None) or ()
         self._selected = spec.selected_node if spec is not None else ""
-        self._refused = talk.refused_by()
+        self._refused = negotiation.refused_by()
         self._left = [
             name for name in self._asked if name not in self._refused and name in objects.nodes
         ]
-        self._silent = {party.key for party in talk.silent()}
+        self._silent = {party.key for party in negotiation.silent()}
 
     def told(self) -> Negotiation:
         """All there is to say."""
-        said, talk = self._said, self._talk
-        parties = {party.entry: party for party in talk.parties}
+        said, negotiation = self._said, self._negotiation
+        parties = {party.entry: party for party in negotiation.parties}
         claims = []
-        for ref in claim_refs(talk.pod):
+        for ref in claim_refs(negotiation.pod):
             if ref.entry_name in parties:
                 claims.append(self._claim(parties[ref.entry_name]))
             elif ref.name is None:
@@ -305,7 +307,7 @@ class _Case:
             elif ref.name and (key := self._key(ref.name)) not in self._objects.claims:
                 claims.append(ClaimState(key, "", "missing", f"{key} to be created"))
         return Negotiation(
-            talk.pod.key,
+            negotiation.pod.key,
             (said.metadata.creation_timestamp or "") if said is not None else "",
             len(self._asked),
             len(self._left),
@@ -317,10 +319,10 @@ class _Case:
         )
 
     def _key(self, name: str) -> str:
-        return f"{self._talk.pod.metadata.namespace}/{name}"
+        return f"{self._negotiation.pod.metadata.namespace}/{name}"
 
     def _claim(self, party: Party) -> ClaimState:
-        answer = self._talk.answer(party)
+        answer = self._negotiation.answer(party)
         if self._said is None or not (self._said.spec.round or self._selected):
             state = "pending"
         else:
@@ -340,13 +342,13 @@ class _Case:
     # What a claim waits for
 
     def _awaits(self, party: Party) -> str:
-        talk, pod, claim = self._talk, self._talk.pod, party.claim
-        seen = talk.scheduling
+        negotiation, pod, claim = self._negotiation, self._negotiation.pod, party.claim
+        seen = negotiation.scheduling
         if pod.metadata.deletion_timestamp is not None:
             return f"{pod.key}, which is being deleted, to end"
         if is_leaving(claim):
             return _gone(self._objects, party)
-        if seen is not None and not talk.is_ours:
+        if seen is not None and not negotiation.is_ours:
             return f"PodScheduling {seen.metadata.key} of another pod to be deleted"
         fault = terms_fault(claim, self._objects.classes) if not party.is_allocated else ""
         if fault:
@@ -363,9 +365,9 @@ class _Case:
 
     def _preset(self, party: Party) -> str:
         """Of a pod that has its node already."""
-        pod, key = self._talk.pod, party.key
+        pod, key = self._negotiation.pod, party.key
         node_name = pod.spec.node_name
-        if party.is_allocated and not self._objects.reaches(party.claim, node_name):
+        if party.is_allocated and not self._objects.is_available_on(party.claim, node_name):
             return f"{pod.key} to be deleted: {key} cannot be used on {node_name}"
         if party.is_allocated:
             is_ours = party.claim.is_reserved_for(pod.metadata.uid)
@@ -376,11 +378,11 @@ class _Case:
 
     def _pending(self, party: Party) -> str:
         """Of a claim that its driver is to find a node for."""
-        talk, key, driver = self._talk, party.key, party.driver
-        leaving = next((p for p in talk.parties if is_leaving(p.claim)), None)
+        negotiation, key, driver = self._negotiation, party.key, party.driver
+        leaving = next((p for p in negotiation.parties if is_leaving(p.claim)), None)
         if leaving is not None:
             return f"{SCHEDULER} to continue once {leaving.key} is deallocated"
-        if talk.missing:
+        if negotiation.missing:
             return f"{SCHEDULER} to continue once all claims exist"
         if self._said is None:
             return f"{SCHEDULER} to send candidate nodes to {driver}"
@@ -389,23 +391,23 @@ class _Case:
                 return f"{SCHEDULER} to withdraw the selected node {self._selected}"
             return f"{driver} to allocate {key} on {self._selected}"
         round = self._said.spec.round
-        if key in self._silent and len(talk.pending) > 1:
+        if key in self._silent and len(negotiation.pending) > 1:
             return f"{driver} to answer about round {round}"
         if not self._left:
             refusing = dict.fromkeys(p.driver for p in self._refused.values()) or {driver: None}
             who = f"{driver} does not refuse" if [*refusing] == [driver] else "no driver refuses"
             return f"a node that {who}"
-        others = [p for p in talk.pending if p.key in self._silent]
-        if others and len(talk.pending) > 1:
+        others = [p for p in negotiation.pending if p.key in self._silent]
+        if others and len(negotiation.pending) > 1:
             return f"{others[0].driver} to answer about round {round}"
         first = self._first()
         return f"{first}, which is tried first" if first else f"{SCHEDULER} to select a node"
 
     def _is_void(self, name: str) -> bool:
         """Whether nobody can be waited for on the selected node any more."""
-        objects, talk = self._objects, self._talk
-        allocated = [party.claim for party in talk.parties if party.is_allocated]
-        elsewhere = any(not objects.reaches(claim, name) for claim in allocated)
+        objects, negotiation = self._objects, self._negotiation
+        allocated = [party.claim for party in negotiation.parties if party.is_allocated]
+        elsewhere = any(not objects.is_available_on(claim, name) for claim in allocated)
         return name in self._refused or name not in objects.nodes or elsewhere
 
     def _first(self) -> str:
@@ -413,10 +415,15 @@ class _Case:
         said = self._said
         if said is None or not said.spec.attempt:
             return ""
-        drivers = {*self._talk.drivers}
-        for other in self._objects.talks():
+        drivers = {*self._negotiation.drivers}
+        for other in self._objects.negotiations_of_pods():
             its = other.scheduling
-            if other is self._talk or its is None or not other.is_ours or other.pod.spec.node_name:
+            if (
+                other is self._negotiation
+                or its is None
+                or not other.is_ours
+                or other.pod.spec.node_name
+            ):
                 continue
             shares = not drivers.isdisjoint(other.drivers)
             if shares and its.spec.attempt and its.spec.selected_node:
@@ -425,17 +432,23 @@ class _Case:
 
     def _allocated(self, party: Party) -> str:
         """Of a claim that has its devices."""
-        talk, pod, key = self._talk, self._talk.pod, party.key
+        negotiation, pod, key = self._negotiation, self._negotiation.pod, party.key
         reached = self._objects.reached(party.claim)
         if reached is not None and not reached:
             return f"a node on which {key} can be used"
-        if talk.pending or talk.missing or any(is_leaving(p.claim) for p in talk.parties):
+        if (
+            negotiation.pending
+            or negotiation.missing
+            or any(is_leaving(p.claim) for p in negotiation.parties)
+        ):
             return ""  # it is for the others to go on
-        sets = [set(r) for p in talk.parties if (r := self._objects.reached(p.claim)) is not None]
-        if any(not p.is_allocated for p in talk.parties):
+        sets = [
+            set(r) for p in negotiation.parties if (r := self._objects.reached(p.claim)) is not None
+        ]
+        if any(not p.is_allocated for p in negotiation.parties):
             return ""
         if sets and not set.intersection(*sets):
-            keys = ", ".join(p.key for p in talk.parties)
+            keys = ", ".join(p.key for p in negotiation.parties)
             return f"{SCHEDULER} to request deallocation of one claim: no node can use {keys}"
         if party.claim.is_reserved_for(pod.metadata.uid):
             return f"{SCHEDULER} to bind {pod.key}"
@@ -447,10 +460,10 @@ class _Case:
     # What may help
 
     def _hints(self) -> Iterable[str]:
-        talk, said, objects = self._talk, self._said, self._objects
-        if talk.pod.metadata.deletion_timestamp is not None:
+        negotiation, said, objects = self._negotiation, self._said, self._objects
+        if negotiation.pod.metadata.deletion_timestamp is not None:
             return
-        for party in talk.parties:
+        for party in negotiation.parties:
             users = party.claim.status.reserved_for or () if is_leaving(party.claim) else ()
             for user in users:
                 if _is_bound(objects, user.uid):
@@ -463,7 +476,7 @@ class _Case:
                 yield from self._kept(party)
         if said is None:
             return
-        for party in talk.pending if self._is_driver_awaited() and self._is_late() else ():
+        for party in negotiation.pending if self._is_driver_awaited() and self._is_late() else ():
             if party.key in self._silent:
                 why = "see the Events of the claim"
                 yield f"check that {party.driver} runs: no answer about {party.key} ({why})"
@@ -474,18 +487,21 @@ class _Case:
     def _kept(self, party: Party) -> Iterable[str]:
         """A claim of the pod's own that cannot be given back, as others use it."""
         for user in party.claim.status.reserved_for or () if is_delayed(party.claim) else ():
-            if _is_bound(self._objects, user.uid) and user.uid != self._talk.pod.metadata.uid:
+            if (
+                _is_bound(self._objects, user.uid)
+                and user.uid != self._negotiation.pod.metadata.uid
+            ):
                 who = f"{party.claim.metadata.namespace}/{user.name}"
                 yield f"delete {who}: then {party.key} can be allocated on another node"
 
     def _is_driver_awaited(self) -> bool:
         """Whether it is for a driver to answer or to allocate."""
-        talk = self._talk
-        if talk.missing or any(is_leaving(party.claim) for party in talk.parties):
+        negotiation = self._negotiation
+        if negotiation.missing or any(is_leaving(party.claim) for party in negotiation.parties):
             return False
         if self._selected:
             return not self._is_void(self._selected)
-        return bool(self._left) and len(talk.pending) > 1
+        return bool(self._left) and len(negotiation.pending) > 1
 
     def _is_late(self) -> bool:
         """Whether drivers were given time; also where nobody knows."""
@@ -495,14 +511,14 @@ class _Case:
 
     def _remedies(self, refusing: Party, name: str) -> Iterable[str]:
         """What would give devices of a driver on a node back."""
-        objects, own = self._objects, {party.key for party in self._talk.parties}
+        objects, own = self._objects, {party.key for party in self._negotiation.parties}
         then = f"then {refusing.driver} may allocate {refusing.key} on {name}"
         for key, claim in sorted(objects.claims.items()):
             if key in own or claim.status.allocation is None or is_leaving(claim):
                 continue
             if driver_of(claim, objects.classes) != refusing.driver:
                 continue
-            if not objects.reaches(claim, name):
+            if not objects.is_available_on(claim, name):
                 continue
             users = claim.status.reserved_for or ()
             if not users:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from stower.devices.negotiation.claims import (
     Party,
-    Talk,
+    PodNegotiation,
     flag_of,
     is_delayed,
     is_leaving,
@@ -50,30 +50,33 @@ class Rules(NamedTuple):
 
 
 class Surroundings(Protocol):
-    """What there is around a negotiation."""
+    """The cluster state that the rules read for one negotiation."""
 
     now_ns: int
 
-    def reaches(self, claim: ResourceClaim, node_name: str) -> bool:
-        """Whether an allocated claim can be used on the node."""
+    def is_available_on(self, claim: ResourceClaim, node_name: str) -> bool:
+        """Returns whether an allocated claim can be used on the node."""
 
-    def meet(self, claims: Sequence[ResourceClaim]) -> bool:
-        """Whether there is a node on which all of these allocated claims can be used."""
+    def has_common_node(self, claims: Sequence[ResourceClaim]) -> bool:
+        """Returns whether all of these allocated claims can be used on one node."""
 
     def is_there(self, node_name: str) -> bool:
-        """Whether there is a node of that name."""
+        """Returns whether the node exists."""
 
     def is_unbound(self, uid: str) -> bool:
-        """Whether the pod of that uid is there and has no node: what is not known has one."""
+        """Returns whether the pod exists and has no node; an unknown pod counts as bound."""
 
-    def goes_first(self, talk: Talk, by_rank: bool) -> str:
-        """Which other pod goes first (S5), "" for none; `by_rank`: those of higher rank do."""
+    def preceding_pod(self, negotiation: PodNegotiation, by_rank: bool) -> str:
+        """Returns the pod (namespace/name) whose selection comes before this one (S5), "" for none.
 
-    def since_ns(self, what: str, state: object) -> int:
-        """When `what` of this negotiation was first seen to be like that."""
+        `by_rank`: pods of higher rank also come before this one.
+        """
 
-    def spread(self, names: Sequence[str]) -> list[str]:
-        """The nodes, in an order in which each beginning has some of each sort of node."""
+    def first_seen_ns(self, what: str, state: object) -> int:
+        """Returns the time at which `what` of this negotiation was first seen with this state."""
+
+    def interleave(self, names: Sequence[str]) -> list[str]:
+        """Returns the nodes, round robin over their kinds: each prefix has nodes of each kind."""
 
 
 class Ranked(Protocol):
@@ -103,28 +106,30 @@ class Step(NamedTuple):
     behind: str = ""
 
 
-def next_step(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) -> Step | None:
+def next_step(
+    negotiation: PodNegotiation, around: Surroundings, ranked: Ranked, rules: Rules
+) -> Step | None:
     """What to do now; None: all claims are allocated and the pod may be bound.
 
     `ranked`: the nodes that would do for the pod, the best first; where its allocated claims can be
     used, and that no driver has refused.
     """
-    seen = talk.scheduling
-    if seen is not None and not talk.is_ours:
+    seen = negotiation.scheduling
+    if seen is not None and not negotiation.is_ours:
         return Step(f"waiting for podscheduling {seen.metadata.key} of another pod to be deleted")
-    leaving = [party for party in talk.parties if is_leaving(party.claim)]
+    leaving = [party for party in negotiation.parties if is_leaving(party.claim)]
     if leaving:
-        return _let_go(talk, around, leaving, rules)
-    if talk.missing:
-        return _without_claim(talk, around, rules)
-    immediate = [p for p in talk.parties if not p.is_allocated and not is_delayed(p.claim)]
+        return _let_go(negotiation, around, leaving, rules)
+    if negotiation.missing:
+        return _without_claim(negotiation, around, rules)
+    immediate = [p for p in negotiation.parties if not p.is_allocated and not is_delayed(p.claim)]
     if immediate:
         return Step(f"{WAITS_FOR_ALLOCATION}: {named(immediate)}")
-    if not talk.pending:
-        return None if ranked else _give_back(talk, around, rules)
+    if not negotiation.pending:
+        return None if ranked else _give_back(negotiation, around, rules)
     if seen is not None and seen.spec.selected_node:
-        return _selected(talk, around, seen, rules)
-    return _unselected(talk, around, ranked, rules)
+        return _selected(negotiation, around, seen, rules)
+    return _unselected(negotiation, around, ranked, rules)
 
 
 def goes_on(step: Step) -> bool:
@@ -145,143 +150,167 @@ def selects(step: Step) -> bool:
 # With a node selected
 
 
-def _selected(talk: Talk, around: Surroundings, seen: PodScheduling, rules: Rules) -> Step:
+def _selected(
+    negotiation: PodNegotiation, around: Surroundings, seen: PodScheduling, rules: Rules
+) -> Step:
     """Drivers allocate there, or the selection is taken back (S4)."""
-    name, pending = seen.spec.selected_node, talk.pending
-    refusing = talk.refused_by().get(name)
-    allocated = [party for party in talk.parties if party.is_allocated]
-    elsewhere = next((p for p in allocated if not around.reaches(p.claim, name)), None)
+    name, pending = seen.spec.selected_node, negotiation.pending
+    refusing = negotiation.refused_by().get(name)
+    allocated = [party for party in negotiation.parties if party.is_allocated]
+    elsewhere = next((p for p in allocated if not around.is_available_on(p.claim, name)), None)
     if refusing is not None and "S8a" in rules.without and allocated:
-        return _give_back(talk, around, rules)
+        return _give_back(negotiation, around, rules)
     if refusing is not None:
-        return _clear(talk, seen, f"{refusing.driver} cannot allocate {refusing.key} on {name}")
+        return _clear(
+            negotiation, seen, f"{refusing.driver} cannot allocate {refusing.key} on {name}"
+        )
     if elsewhere is not None:
-        return _clear(talk, seen, f"allocated claim {elsewhere.key} is not available on {name}")
+        return _clear(
+            negotiation, seen, f"allocated claim {elsewhere.key} is not available on {name}"
+        )
     if not around.is_there(name):
-        return _clear(talk, seen, f"node {name} does not exist")
-    due_ns = _selected_until_ns(talk, around, name, seen.spec.attempt, rules)
+        return _clear(negotiation, seen, f"node {name} does not exist")
+    due_ns = _selected_until_ns(negotiation, around, name, seen.spec.attempt, rules)
     of = f"{named(pending)} on {name}"
     if around.now_ns >= due_ns:
-        return _clear(talk, seen, f"timed out waiting for the allocation of {of}", late=True)
+        return _clear(negotiation, seen, f"timed out waiting for the allocation of {of}", late=True)
     return Step(f"{WAITS_FOR_ALLOCATION}: {of}", None, name, due_ns)
 
 
 def _selected_until_ns(
-    talk: Talk, around: Surroundings, node_name: str, attempt: int, rules: Rules
+    negotiation: PodNegotiation, around: Surroundings, node_name: str, attempt: int, rules: Rules
 ) -> int:
     """For how long drivers may take to allocate there."""
-    return around.since_ns("selected", (node_name, attempt)) + _patience_ns(talk, attempt, rules)
+    return around.first_seen_ns("selected", (node_name, attempt)) + _patience_ns(
+        negotiation, attempt, rules
+    )
 
 
-def _patience_ns(talk: Talk, attempt: int, rules: Rules) -> int:
+def _patience_ns(negotiation: PodNegotiation, attempt: int, rules: Rules) -> int:
     """Doubles, up to a fourth longer, not the same for all pods."""
     longest = min(rules.selection_ns << min(attempt, 40), PATIENCE_NS_MAX)
-    part = sum(talk.pod.metadata.uid.encode()) * 31 % JITTER_PARTS
+    part = sum(negotiation.pod.metadata.uid.encode()) * 31 % JITTER_PARTS
     return longest + longest * part // (4 * JITTER_PARTS)
 
 
-def _clear(talk: Talk, seen: PodScheduling, why: str, late: bool = False) -> Step:
+def _clear(negotiation: PodNegotiation, seen: PodScheduling, why: str, late: bool = False) -> Step:
     """Take the selection back. Where several drivers have to agree, it counts as a failed attempt
     (S5); so does one that was waited for in vain, for which the next is waited for longer."""
     spec: dict[str, Any] = {"selectedNode": ""}
-    if late or len(talk.drivers) > 1:
+    if late or len(negotiation.drivers) > 1:
         spec["attempt"] = seen.spec.attempt + 1
     return Step(f"selected node withdrawn: {why}", patch_of(seen, {"spec": spec}), "")
 
 
-def _cleared(talk: Talk, why: str) -> Step | None:
+def _cleared(negotiation: PodNegotiation, why: str) -> Step | None:
     """The same, where something is selected."""
-    seen = talk.scheduling
-    return _clear(talk, seen, why) if seen is not None and seen.spec.selected_node else None
+    seen = negotiation.scheduling
+    return _clear(negotiation, seen, why) if seen is not None and seen.spec.selected_node else None
 
 
 # With none selected
 
 
-def _unselected(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) -> Step | None:
-    seen, pending = talk.scheduling, talk.pending
+def _unselected(
+    negotiation: PodNegotiation, around: Surroundings, ranked: Ranked, rules: Rules
+) -> Step | None:
+    seen, pending = negotiation.scheduling, negotiation.pending
     if seen is None:
-        return _asked(talk, around, ranked, rules) if ranked else _give_back(talk, around, rules)
+        return (
+            _asked(negotiation, around, ranked, rules)
+            if ranked
+            else _give_back(negotiation, around, rules)
+        )
     asked = seen.spec.potential_nodes or ()
     known = ranked.among(asked)
-    silent = talk.silent() if "S2" not in rules.without else []
-    since_ns = around.since_ns("asked", seen.spec.round)
+    silent = negotiation.silent() if "S2" not in rules.without else []
+    since_ns = around.first_seen_ns("asked", seen.spec.round)
     due_ns = since_ns + rules.answer_ns
-    in_vain = _is_in_vain(talk, around, ranked, rules)
+    in_vain = _is_in_vain(negotiation, around, ranked, rules)
     at_once = len(pending) == 1 and not in_vain
     if known and (at_once or not silent or around.now_ns >= due_ns):
-        turn_ns = around.since_ns("turn", (seen.spec.round, seen.spec.attempt)) + rules.turn_ns
+        turn_ns = around.first_seen_ns("turn", (seen.spec.round, seen.spec.attempt)) + rules.turn_ns
         by_rank = around.now_ns < turn_ns
         in_turn = seen.spec.attempt and "S5" not in rules.without
-        if in_turn and (first := around.goes_first(talk, by_rank)):
+        if in_turn and (first := around.preceding_pod(negotiation, by_rank)):
             again_ns = turn_ns if by_rank else around.now_ns + rules.refresh_ns
-            message = f"Another pod that negotiates with {', '.join(talk.drivers)} is tried first"
+            message = (
+                f"Another pod that negotiates with {', '.join(negotiation.drivers)} is tried first"
+            )
             return Step(message, None, None, again_ns, first)
         # What came to nothing on the best may do on the next: each attempt begins with another.
         name = known[seen.spec.attempt % len(known)]
         patch = {"spec": {"selectedNode": name}}
         message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {name}"
-        due_ns = _selected_until_ns(talk, around, name, seen.spec.attempt, rules)
+        due_ns = _selected_until_ns(negotiation, around, name, seen.spec.attempt, rules)
         return Step(message, patch_of(seen, patch), name, due_ns)
     if known:
         is_told = in_vain and around.now_ns < due_ns
-        message = _refused(talk) if is_told else _asks(talk, around, silent, due_ns)
+        message = _refused(negotiation) if is_told else _asks(negotiation, around, silent, due_ns)
         return Step(message, None, None, due_ns)
     if len(known) < len(ranked):
         again_ns = since_ns + rules.refresh_ns
         if in_vain and around.now_ns < again_ns:
-            return Step(_refused(talk), None, None, again_ns)
-        return _asked(talk, around, ranked, rules, in_vain)
-    allocated = [party.claim for party in talk.parties if party.is_allocated]
-    if silent and asked and (not allocated or around.meet(allocated)):
-        return Step(_asks(talk, around, silent, due_ns), None, None)
-    return _give_back(talk, around, rules)
+            return Step(_refused(negotiation), None, None, again_ns)
+        return _asked(negotiation, around, ranked, rules, in_vain)
+    allocated = [party.claim for party in negotiation.parties if party.is_allocated]
+    if silent and asked and (not allocated or around.has_common_node(allocated)):
+        return Step(_asks(negotiation, around, silent, due_ns), None, None)
+    return _give_back(negotiation, around, rules)
 
 
-def _asks(talk: Talk, around: Surroundings, silent: list[Party], due_ns: int) -> str:
+def _asks(
+    negotiation: PodNegotiation, around: Surroundings, silent: list[Party], due_ns: int
+) -> str:
     """Whom the pod waits for: all that were asked; those who keep silent, once that is too long."""
     late = around.now_ns >= due_ns
-    return f"{WAITS_FOR_INFORMATION}: {named(silent if late else talk.pending)}"
+    return f"{WAITS_FOR_INFORMATION}: {named(silent if late else negotiation.pending)}"
 
 
-def _is_in_vain(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) -> bool:
+def _is_in_vain(
+    negotiation: PodNegotiation, around: Surroundings, ranked: Ranked, rules: Rules
+) -> bool:
     """Whether all nodes were asked about before, more than can be at once: then they are asked
     about a part at a time, and nothing is promised or told anew until one will do."""
-    seen = talk.scheduling
+    seen = negotiation.scheduling
     if seen is None or seen.spec.round < 3:
         return False
-    parts = -(-len(_all_nodes(talk, around, ranked.names())) // rules.nodes_max)
+    parts = -(-len(_all_nodes(negotiation, around, ranked.names())) // rules.nodes_max)
     return 1 < parts < seen.spec.round
 
 
 def _asked(
-    talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules, in_vain: bool = False
+    negotiation: PodNegotiation,
+    around: Surroundings,
+    ranked: Ranked,
+    rules: Rules,
+    in_vain: bool = False,
 ) -> Step:
     """Ask about nodes (S1), others than those of the last round where there was one; where it is
     about one claim only, its driver may begin with the best at once (S3)."""
-    seen, pending = talk.scheduling, talk.pending
-    nodes = _candidates(talk, around, ranked.names(), rules)
+    seen, pending = negotiation.scheduling, negotiation.pending
+    nodes = _candidates(negotiation, around, ranked.names(), rules)
     spec: dict[str, Any] = {"potentialNodes": nodes}
     first = seen.spec.attempt == 0 if seen is not None else True
     select = (
         not in_vain
         and len(pending) == 1
-        and (first or "S5" in rules.without or not around.goes_first(talk, True))
+        and (first or "S5" in rules.without or not around.preceding_pod(negotiation, True))
     )
     if select:
         spec["selectedNode"] = nodes[0]
     spec["round"] = seen.spec.round + 1 if seen is not None else 1
-    message = _refused(talk) if in_vain else f"{WAITS_FOR_INFORMATION}: {named(pending)}"
+    message = _refused(negotiation) if in_vain else f"{WAITS_FOR_INFORMATION}: {named(pending)}"
     if select:
         message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {nodes[0]}"
     nominate = nodes[0] if select else None
-    due_ns = around.since_ns("asked", spec["round"]) + rules.answer_ns
+    due_ns = around.first_seen_ns("asked", spec["round"]) + rules.answer_ns
     if select:
         attempt = seen.spec.attempt if seen is not None else 0
-        due_ns = _selected_until_ns(talk, around, nodes[0], attempt, rules)
+        due_ns = _selected_until_ns(negotiation, around, nodes[0], attempt, rules)
     if seen is not None:
         return Step(message, patch_of(seen, {"spec": spec}), nominate, due_ns)
-    meta = talk.pod.metadata
+    meta = negotiation.pod.metadata
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid,
              "controller": True, "blockOwnerDeletion": True}  # fmt: skip
     names = {"namespace": meta.namespace, "name": meta.name}
@@ -290,16 +319,18 @@ def _asked(
     return Step(message, write, nominate, due_ns)
 
 
-def _candidates(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules) -> list[str]:
+def _candidates(
+    negotiation: PodNegotiation, around: Surroundings, ranked: Sequence[str], rules: Rules
+) -> list[str]:
     """At most `nodes_max`, the best first. At first the best of each sort of node; where there are
     more, a part of all nodes in each later round, in an order that does not depend on what was said
     so far: nobody remembers all who have refused."""
     if len(ranked) <= rules.nodes_max:
         return list(ranked)
-    seen = talk.scheduling
-    order = around.spread(ranked)
+    seen = negotiation.scheduling
+    order = around.interleave(ranked)
     if seen is not None:
-        whole = around.spread(_all_nodes(talk, around, ranked))
+        whole = around.interleave(_all_nodes(negotiation, around, ranked))
         start = (seen.spec.round - 1) * rules.nodes_max % len(whole)
         left = {*ranked}.difference(seen.spec.potential_nodes or ())
         order = [name for name in (*whole[start:], *whole[:start]) if name in left]
@@ -307,35 +338,39 @@ def _candidates(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: 
     return [name for name in ranked if name in chosen]
 
 
-def _all_nodes(talk: Talk, around: Surroundings, ranked: Sequence[str]) -> list[str]:
+def _all_nodes(
+    negotiation: PodNegotiation, around: Surroundings, ranked: Sequence[str]
+) -> list[str]:
     """Those that would do for the scheduler, as far as that is known, by name."""
-    seen = talk.scheduling
+    seen = negotiation.scheduling
     asked = (seen.spec.potential_nodes if seen is not None else None) or ()
-    refused = [name for name in (*asked, *talk.refused_by()) if around.is_there(name)]
+    refused = [name for name in (*asked, *negotiation.refused_by()) if around.is_there(name)]
     return sorted({*ranked, *refused})
 
 
-def _refused(talk: Talk) -> str:
+def _refused(negotiation: PodNegotiation) -> str:
     """Who has refused what there was."""
-    parties = list({party.key: party for party in talk.refused_by().values()}.values())
-    return f"no suitable node for {named(parties or talk.pending)}"
+    parties = list({party.key: party for party in negotiation.refused_by().values()}.values())
+    return f"no suitable node for {named(parties or negotiation.pending)}"
 
 
 # Giving claims back (S8)
 
 
-def _let_go(talk: Talk, around: Surroundings, leaving: list[Party], rules: Rules) -> Step:
+def _let_go(
+    negotiation: PodNegotiation, around: Surroundings, leaving: list[Party], rules: Rules
+) -> Step:
     """Claims are flagged or being deleted: the pod gives up those that it has reserved. First the
     selection, so that nobody allocates once more; then the pod is touched, so that it cannot be
     bound any more; then the reservation."""
-    uid = talk.pod.metadata.uid
+    uid = negotiation.pod.metadata.uid
     if "S8a" not in rules.without:
-        cleared = _cleared(talk, f"deallocation of {named(leaving)} was requested")
+        cleared = _cleared(negotiation, f"deallocation of {named(leaving)} was requested")
         if cleared is not None:
             return cleared
     for party in leaving:
         if party.claim.is_reserved_for(uid):
-            return _unreserved(talk, party, rules)
+            return _unreserved(negotiation, party, rules)
     held = [
         party
         for party in leaving
@@ -344,15 +379,15 @@ def _let_go(talk: Talk, around: Surroundings, leaving: list[Party], rules: Rules
     waits = f"{WAITS_FOR_DEALLOCATION}: {named(leaving)}"
     if held and "S8held" not in rules.without:
         # Whoever uses it may do so for long: meanwhile the pod does not keep others' devices.
-        found = _releasable(talk, around, rules)
+        found = _releasable(negotiation, around, rules)
         if found is not None and len(held) == len(leaving):
             return _flagged(found, f"{held[0].key} is in use by another pod")
     return Step(waits)
 
 
-def _unreserved(talk: Talk, party: Party, rules: Rules) -> Step:
+def _unreserved(negotiation: PodNegotiation, party: Party, rules: Rules) -> Step:
     """Touch the pod, then take it out of reservedFor."""
-    pod, claim, why = talk.pod, party.claim, f"releasing the reservation of {named([party])}"
+    pod, claim, why = negotiation.pod, party.claim, f"releasing the reservation of {named([party])}"
     mark = _mark(claim)
     touched = pod.condition(TOUCHED)
     if "S8c" not in rules.without and (touched is None or touched.message != mark):
@@ -383,41 +418,43 @@ def _mark(claim: ResourceClaim) -> str:
     return f"{meta.key} {meta.uid}: {why}"
 
 
-def _give_back(talk: Talk, around: Surroundings, rules: Rules) -> Step:
+def _give_back(negotiation: PodNegotiation, around: Surroundings, rules: Rules) -> Step:
     """No node is left: an allocation that may be in the way goes. One at a time, those on nodes
     that are gone first."""
-    found = _releasable(talk, around, rules)
-    waits = Step(_refused(talk) if talk.refused_by() else "")
+    found = _releasable(negotiation, around, rules)
+    waits = Step(_refused(negotiation) if negotiation.refused_by() else "")
     if found is None:
         return waits
-    cleared = _cleared(talk, "no node is suitable") if "S8a" not in rules.without else None
+    cleared = _cleared(negotiation, "no node is suitable") if "S8a" not in rules.without else None
     return cleared or _flagged(found, "no node is suitable for the pod")
 
 
-def _without_claim(talk: Talk, around: Surroundings, rules: Rules) -> Step:
+def _without_claim(negotiation: PodNegotiation, around: Surroundings, rules: Rules) -> Step:
     """A claim of the pod is missing: meanwhile the pod keeps nothing that was allocated for it.
     What is reserved for nobody stays: the claim may be there, and not be seen yet."""
-    why, uid = "a resource claim of the pod does not exist", talk.pod.metadata.uid
-    cleared = _cleared(talk, why)
+    why, uid = "a resource claim of the pod does not exist", negotiation.pod.metadata.uid
+    cleared = _cleared(negotiation, why)
     if cleared is not None:
         return cleared
-    own = talk._replace(parties=tuple(p for p in talk.parties if p.claim.is_reserved_for(uid)))
+    own = negotiation._replace(
+        parties=tuple(p for p in negotiation.parties if p.claim.is_reserved_for(uid))
+    )
     found = _releasable(own, around, rules)
     return _flagged(found, why) if found is not None else Step("")
 
 
-def _releasable(talk: Talk, around: Surroundings, rules: Rules) -> Party | None:
+def _releasable(negotiation: PodNegotiation, around: Surroundings, rules: Rules) -> Party | None:
     """A claim that may be given back for the pod: that waited for its first consumer, is not
     flagged, and is reserved for nobody else; on a node that is gone, for nobody who is bound."""
-    uid = talk.pod.metadata.uid
-    allocated = [p for p in talk.parties if p.is_allocated and is_delayed(p.claim)]
+    uid = negotiation.pod.metadata.uid
+    allocated = [p for p in negotiation.parties if p.is_allocated and is_delayed(p.claim)]
     lost, others = [], []
     for party in allocated:
         if is_leaving(party.claim):
             continue
         users = {consumer.uid for consumer in party.claim.status.reserved_for or ()}
         unbound = all(user == uid or around.is_unbound(user) for user in users)
-        if not around.meet([party.claim]) and "S8lost" not in rules.without:
+        if not around.has_common_node([party.claim]) and "S8lost" not in rules.without:
             if unbound:
                 lost.append(party)
         elif users <= {uid} or (unbound and "S8own" in rules.without):

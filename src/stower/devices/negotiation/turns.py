@@ -6,27 +6,30 @@ Without an order two such pods could for ever take from each other the devices t
 
 from collections.abc import Iterable
 
-from stower.devices.negotiation.claims import Talk
+from stower.devices.negotiation.claims import PodNegotiation
 
 Rank = tuple[int, str, str]
 
 
-def rank(talk: Talk) -> Rank:
+def rank(negotiation: PodNegotiation) -> Rank:
     """Who goes first: by priority, then age, then uid."""
-    meta = talk.pod.metadata
-    return -talk.pod.priority, meta.creation_timestamp or "", meta.uid
+    meta = negotiation.pod.metadata
+    return -negotiation.pod.priority, meta.creation_timestamp or "", meta.uid
 
 
-def goes_first(talk: Talk, others: Iterable[tuple[Talk, bool]], by_rank: bool) -> str:
-    """Which pod goes first, by namespace/name; "" where none does. `others`: pods without a node
-    that have failed before, and whether it is their turn: a node was selected for them, be that
-    seen yet or not, and not too long ago.
+def preceding_pod(
+    negotiation: PodNegotiation, others: Iterable[tuple[PodNegotiation, bool]], by_rank: bool
+) -> str:
+    """Returns the pod (namespace/name) whose selection comes first, "" for none.
+
+    `others`: pods without a node that have failed before, and whether it is their turn: a node was
+    selected for them, be that seen yet or not, and not too long ago.
 
     One that waits for the answer of a driver holds nobody up, however high its rank. `by_rank`:
     whether rank counts at all; it bounds how long one waits, and must not hold others up for ever
     where a pod of high rank cannot go to its node for reasons of its own.
     """
-    own, drivers = rank(talk), {*talk.drivers}
+    own, drivers = rank(negotiation), {*negotiation.drivers}
     for other, is_its_turn in others:
         said = other.scheduling
         if said is None or not other.is_ours or drivers.isdisjoint(other.drivers):

@@ -35,8 +35,8 @@ class Binders(Protocol):
         """Returns whether the pod is bound as usual where that extender fails."""
 
 
-class Evictions(Protocol):
-    """The evictions that are under way."""
+class EvictionTracker(Protocol):
+    """Knows which pods are being evicted."""
 
     def is_evicting(self, entry: PodEntry) -> bool:
         """Returns whether the pod is being evicted."""
@@ -55,29 +55,34 @@ class BindingCycle:
         self.pre_bind = PreBind(context, self)
         context.reporter.pod_writes = self.pre_bind
         self.binders: Binders | None = None
-        self.evictions: Evictions | None = None
+        self.evictions: EvictionTracker | None = None
         self._binding: dict[int, tuple[QueuedPod, str]] = {}  # unanswered Binds, with their node
         self.retries: list[tuple[int, int, QueuedPod, str]] = []  # Binds to send again: due, order
         # Assumed pods whose Bind has an unknown outcome: until when their room is kept.
-        self.doubts: dict[str, int] = {}
+        self.assumed_deadlines: dict[str, int] = {}
 
     @property
     def is_open(self) -> bool:
         """Whether the outcome of some Bind is not known, or a write of PreBind is not answered."""
-        return bool(self._binding or self.retries or self.doubts) or self.pre_bind.is_writing
+        return (
+            bool(self._binding or self.retries or self.assumed_deadlines)
+            or self.pre_bind.is_writing
+        )
 
     def due_times(self) -> list[int]:
         """Returns the times when something is due without any event."""
-        due = [due_ns for due_ns, _, _, _ in self.retries[:1]] + [*self.doubts.values()][:1]
+        due = [due_ns for due_ns, _, _, _ in self.retries[:1]] + [*self.assumed_deadlines.values()][
+            :1
+        ]
         pre_bind_ns = self.pre_bind.next_wake_ns
         return due if pre_bind_ns is None else [*due, pre_bind_ns]
 
     def run_due(self) -> None:
-        """Sends Binds again, takes back doubtful assumptions, and expires reservations."""
+        """Sends Binds again, expires assumed pods, and expires reservations."""
         if self.retries:
             self._send_again()
-        if self.doubts:
-            self._take_back_doubtful()
+        if self.assumed_deadlines:
+            self._expire_assumed_pods()
         if self.pre_bind.waiting:
             self.pre_bind.expire(self._state.now_ns)
 
@@ -160,7 +165,7 @@ class BindingCycle:
         if answer.code == CONFLICT and queued.bind_tries:
             # An earlier try may have bound the pod: the watch will show its node or its deletion.
             # Until then the pod keeps its room.
-            self.doubt(entry)
+            self.start_expiration(entry)
             return
         if answer.code == CONFLICT and self.pre_bind.renew(entry.uid):
             return
@@ -176,15 +181,17 @@ class BindingCycle:
 
     # Unknown outcomes
 
-    def awaited(self) -> set[str]:
+    def unfinished_uids(self) -> set[str]:
         """Returns the uids of assumed pods whose Bind is to be answered, sent, or sent again."""
-        awaited = {queued.entry.uid for queued, _ in self._binding.values()}
-        awaited |= {queued.entry.uid for _, _, queued, _ in self.retries}
-        return awaited | {*self.pre_bind.waiting, *self.permit.waiting_pods()}
+        uids = {queued.entry.uid for queued, _ in self._binding.values()}
+        uids |= {queued.entry.uid for _, _, queued, _ in self.retries}
+        return uids | {*self.pre_bind.waiting, *self.permit.waiting_pods()}
 
-    def doubt(self, entry: PodEntry) -> None:
-        """Keeps the room of a pod whose Bind may be lost for as long as a watch may need."""
-        self.doubts.setdefault(entry.uid, self._state.now_ns + self._context.limits.doubt_ns)
+    def start_expiration(self, entry: PodEntry) -> None:
+        """Sets the deadline after which an assumed pod whose Bind may be lost is forgotten."""
+        self.assumed_deadlines.setdefault(
+            entry.uid, self._state.now_ns + self._context.limits.assumed_pod_ttl_ns
+        )
 
     def _send_again(self) -> None:
         while self.retries and self.retries[0][0] <= self._state.now_ns:
@@ -194,23 +201,25 @@ class BindingCycle:
                 continue
             is_evicting = self.evictions is not None and self.evictions.is_evicting(entry)
             if entry.is_deletion_pending or is_evicting:
-                self.doubt(entry)  # it was evicted since: the watch will show the deletion
+                self.start_expiration(
+                    entry
+                )  # it was evicted since: the watch will show the deletion
             else:
                 self.bind(queued, node_name)
 
-    def _take_back_doubtful(self) -> None:
+    def _expire_assumed_pods(self) -> None:
         """Requeues pods that no watch has shown on their node in time: else their room would stay
         taken for ever."""
-        while self.doubts:
-            uid, due_ns = next(iter(self.doubts.items()))
+        while self.assumed_deadlines:
+            uid, due_ns = next(iter(self.assumed_deadlines.items()))
             if due_ns > self._state.now_ns:
                 return
-            del self.doubts[uid]
+            del self.assumed_deadlines[uid]
             entry = self._state.pods.get(uid)
-            if entry is not None and entry.is_assumed and uid not in self.awaited():
-                self._take_back(entry)
+            if entry is not None and entry.is_assumed and uid not in self.unfinished_uids():
+                self._expire(entry)
 
-    def _take_back(self, entry: PodEntry) -> None:
+    def _expire(self, entry: PodEntry) -> None:
         now_ns = self._state.now_ns
         self._state.forget(entry)
         self._queue.remove(entry.uid)
@@ -224,7 +233,7 @@ class BindingCycle:
         """Takes back the assumption of a pod that cannot be bound (Unreserve), retries it, and
         releases the other pods of its group."""
         entry = queued.entry
-        self.doubts.pop(entry.uid, None)
+        self.assumed_deadlines.pop(entry.uid, None)
         self.pre_bind.undo(entry.uid)
         self._state.forget(entry)
         self._queue.room_freed(entry.pod, self._state.now_ns)

@@ -100,7 +100,7 @@ class PreBind:
             waiting.retry_ns = retry_ns
             heappush(self._deadlines, (retry_ns, self._outbox.next_id(), waiting, RETRY))
 
-    def begun(self, uid: str) -> None:
+    def check_pod(self, uid: str) -> None:
         """Checks a pod once all of its decision was applied: it may have failed or be done."""
         waiting = self.waiting.get(uid)
         if waiting is not None:

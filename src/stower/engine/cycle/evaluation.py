@@ -133,7 +133,7 @@ class Evaluation:
         """Whether a row's score depends on which other rows are feasible."""
         return bool(self._normalized)
 
-    def among(self, feasible: Bools) -> Ints:
+    def scores_among(self, feasible: Bools) -> Ints:
         """Returns int64[rows]: `best` if only these of the feasible rows were feasible."""
         count = len(feasible)
         total = self.base[:count].copy()

@@ -150,7 +150,7 @@ class PodAttempts:
             self._binding.pre_bound(queued, node_name)
         self._reporter.decide(queued, Outcome.PLACED, node_name=node_name, scores=scores)
         if parts:
-            self._binding.pre_bind.begun(entry.uid)
+            self._binding.pre_bind.check_pod(entry.uid)
 
     def _reserve(
         self,
@@ -191,31 +191,35 @@ class PodAttempts:
 
     def refuse(self, queued: QueuedPod, extended: Mapping[str, Rejection] | None = None) -> None:
         """Refuses a pod that fits on no node. `extended`: nodes that only extenders refused."""
-        diagnosis, remedy = self._cycle.fail(queued.profile, queued.entry, extended)
-        if not remedy.victims and queued.profile.negotiating_plugins:
+        diagnosis, post_filter_result = self._cycle.fail(queued.profile, queued.entry, extended)
+        if not post_filter_result.victims and queued.profile.negotiating_plugins:
             found = self._cycle.negotiate(queued.profile, queued.entry, -1)
             if found is not None:
-                self._refuse_and_wait(queued, diagnosis, remedy, found[1])
+                self._refuse_and_wait(queued, diagnosis, post_filter_result, found[1])
                 return
-        if remedy.victims and self.extenders is not None:
+        if post_filter_result.victims and self.extenders is not None:
             if self.extenders.ask_victims(queued, diagnosis):
                 return
-        self.apply_refusal(queued, diagnosis, remedy)
+        self.apply_refusal(queued, diagnosis, post_filter_result)
 
     def _refuse_and_wait(
-        self, queued: QueuedPod, diagnosis: Diagnosis, remedy: PostFilterResult, wait: Wait
+        self,
+        queued: QueuedPod,
+        diagnosis: Diagnosis,
+        post_filter_result: PostFilterResult,
+        wait: Wait,
     ) -> None:
         """Refuses a pod, with the message and the nominated node of a negotiation (`wait`)."""
         message = wait.message if wait.message not in diagnosis.message() else ""
-        remedy = msgspec.structs.replace(
-            remedy,
-            message=message if wait.message else remedy.message,
+        post_filter_result = msgspec.structs.replace(
+            post_filter_result,
+            message=message if wait.message else post_filter_result.message,
             nominated_node_name=wait.nominated_node_name
-            if remedy.nominated_node_name is None
-            else remedy.nominated_node_name,
+            if post_filter_result.nominated_node_name is None
+            else post_filter_result.nominated_node_name,
         )
         count = queued.unschedulable_count
-        self.apply_refusal(queued, diagnosis, remedy)
+        self.apply_refusal(queued, diagnosis, post_filter_result)
         self._pending.begin(queued.entry.uid, wait)
         if wait.writes:
             queued.unschedulable_count = count  # something is being done about it
@@ -223,23 +227,29 @@ class PodAttempts:
             self._queue.retry_at(queued, wait.retry_at_ns)
 
     def apply_refusal(
-        self, queued: QueuedPod, diagnosis: Diagnosis, remedy: PostFilterResult
+        self, queued: QueuedPod, diagnosis: Diagnosis, post_filter_result: PostFilterResult
     ) -> None:
-        """Parks the pod, reports the diagnosis, and carries out the remedy."""
-        message = diagnosis.message(remedy.message)
+        """Parks the pod, reports the diagnosis, and carries out the PostFilter result."""
+        message = diagnosis.message(post_filter_result.message)
         nominated = queued.entry.nominated_node_name
         self._queue.park(queued, diagnosis.plugins, self.state.now_ns)
-        self._reporter.decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), remedy)
-        self._reporter.report(queued, UNSCHEDULABLE, message, remedy.nominated_node_name)
+        self._reporter.decide(
+            queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), post_filter_result
+        )
+        self._reporter.report(
+            queued, UNSCHEDULABLE, message, post_filter_result.nominated_node_name
+        )
         self._wake_if_withdrawn(queued.entry, nominated)
-        for patch in remedy.patches:
+        for patch in post_filter_result.patches:
             id = self._outbox.next_id()
             self._outbox.send(msgspec.structs.replace(patch, id=id), UNTRACKED)
-        if remedy.victims and remedy.nominated_node_name:
+        if post_filter_result.victims and post_filter_result.nominated_node_name:
             self._eviction.withdraw_nominations(
-                remedy.nominated_node_name, queued.entry.pod.priority
+                post_filter_result.nominated_node_name, queued.entry.pod.priority
             )
-            self._eviction.evict(queued, remedy.nominated_node_name, remedy.victims)
+            self._eviction.evict(
+                queued, post_filter_result.nominated_node_name, post_filter_result.victims
+            )
         if not queued.is_preempting:
             self._queue.finish_preemption(queued, False, self.state.now_ns)
 

@@ -141,7 +141,7 @@ class SchedulingCycle:
             feasible &= codes == 0
         if refusals:
             if evaluation.is_normalized:
-                total = evaluation.among(feasible)
+                total = evaluation.scores_among(feasible)
             else:
                 total = np.where(feasible, best, INFEASIBLE)
             if not (scoring and feasible.any()):
@@ -242,7 +242,7 @@ class SchedulingCycle:
         entry: PodEntry,
         extended: Mapping[str, Rejection] | None = None,
     ) -> tuple[Diagnosis, PostFilterResult]:
-        """Returns why the pod fits on no node, and the remedy of the PostFilter plugins.
+        """Returns why the pod fits on no node, and the result of the PostFilter plugins.
         `extended`: nodes that extenders refused.
 
         Equal pods share one answer while the cluster does not change.
@@ -274,31 +274,31 @@ class SchedulingCycle:
             verdict.extend({state.row_of(name): why for name, why in extended.items()})
         names = state.node_names if self.keeps_details else None
         diagnosis = verdict.diagnosis(state.node_count, names)
-        remedy = self._remedy(profile, entry, verdict)
-        if is_shared and not remedy.victims and not remedy.patches:
+        result = self._post_filter_result(profile, entry, verdict)
+        if is_shared and not result.victims and not result.patches:
             if len(self._failures) >= EvaluationCache.ENTRIES_MAX:
                 self._failures.clear()
-            self._failures[key] = (position, diagnosis, remedy)
-        return diagnosis, remedy
+            self._failures[key] = (position, diagnosis, result)
+        return diagnosis, result
 
     def diagnose(
         self, profile: Profile, entry: PodEntry
     ) -> tuple[Diagnosis | None, PostFilterResult]:
         """Returns why a pod of a group that was refused would not be placed alone either, None
-        where it would; and the remedies of PostFilter plugins except evictions: giving back what
+        where it would; and the results of PostFilter plugins except preemption: giving back what
         the pod holds helps the group even then."""
         verdict = reference.judge(profile, self._state, entry.shape, entry.pod)
         fits = bool(verdict.feasible.any())
         if fits and not (entry.shape.has_claims or entry.shape.extended_requests):
             return None, PostFilterResult()
         failure = self._evaluator.failure(profile, entry, verdict)
-        remedies = [
+        results = [
             plugin.post_filter(failure)
             for plugin in profile.post_filters
             if not plugin.is_preemption
         ]
-        patches = tuple(patch for remedy in remedies for patch in remedy.patches)
-        message = ", ".join(remedy.message for remedy in remedies if remedy.message)
+        patches = tuple(patch for result in results for patch in result.patches)
+        message = ", ".join(result.message for result in results if result.message)
         names = self._state.node_names if self.keeps_details else None
         diagnosis = None if fits else verdict.diagnosis(self._state.node_count, names)
         return diagnosis, PostFilterResult(message, patches=patches)
@@ -308,7 +308,7 @@ class SchedulingCycle:
         verdict = reference.judge(profile, self._state, entry.shape, entry.pod)
         return self._evaluator.failure(profile, entry, verdict)
 
-    def _remedy(
+    def _post_filter_result(
         self, profile: Profile, entry: PodEntry, verdict: reference.Verdict
     ) -> PostFilterResult:
         """Runs the PostFilter plugins (framework/runtime RunPostFilterPlugins)."""
@@ -319,15 +319,15 @@ class SchedulingCycle:
         patches: tuple[PatchObject | DeleteObject, ...] = ()
         nominate = None
         for plugin in profile.post_filters:
-            remedy = plugin.post_filter(failure)
-            if remedy == PostFilterResult():
+            result = plugin.post_filter(failure)
+            if result == PostFilterResult():
                 continue
-            patches += remedy.patches
-            if not remedy.message:
-                return msgspec.structs.replace(remedy, patches=patches)
-            messages.append(remedy.message)
+            patches += result.patches
+            if not result.message:
+                return msgspec.structs.replace(result, patches=patches)
+            messages.append(result.message)
             nominate = (
-                nominate if remedy.nominated_node_name is None else remedy.nominated_node_name
+                nominate if result.nominated_node_name is None else result.nominated_node_name
             )
         return PostFilterResult(", ".join(messages), nominate, patches=patches)
 

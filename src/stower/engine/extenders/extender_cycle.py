@@ -120,8 +120,8 @@ class ExtenderCycle:
                 )
                 return
             name = state.node_names[search.pick(best_candidates(candidates_of(state, left)))]
-            remedy = PostFilterResult("", name, tuple(left[name][0]))
-            self._attempts.apply_refusal(queued, diagnosis, remedy)
+            post_filter_result = PostFilterResult("", name, tuple(left[name][0]))
+            self._attempts.apply_refusal(queued, diagnosis, post_filter_result)
 
         self._queue.defer_decision(queued)
         self._calls.ask_victims(queued, victims, apply_victims)

@@ -325,11 +325,11 @@ class TreeAttempts:
                 continue
             seen.add(class_key)
             plugins |= {p.name for p in queued.profile.filters if p.is_relevant(entry.shape)}
-            diagnosis, remedy = self._cycle.diagnose(queued.profile, entry)
+            diagnosis, post_filter_result = self._cycle.diagnose(queued.profile, entry)
             if diagnosis is not None:
                 plugins |= diagnosis.plugins
-                notes[class_key] = diagnosis.message(remedy.message)
-            for patch in remedy.patches:
+                notes[class_key] = diagnosis.message(post_filter_result.message)
+            for patch in post_filter_result.patches:
                 id = self._outbox.next_id()
                 self._outbox.send(msgspec.structs.replace(patch, id=id), UNTRACKED)
         self._queue.park(queued, frozenset(plugins), now_ns)

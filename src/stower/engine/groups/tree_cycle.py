@@ -65,7 +65,7 @@ class TreeCycle:
         effort = min(1 << exhausted_count, EFFORT_MAX)
         top = tree.groups[0]
         if len(tree.groups) == 1 and not (top.topology or top.preferred):
-            plan = self._alone(profile, pending[0])
+            plan = self._place_one_by_one(profile, pending[0])
             if plan is not None:
                 return TreeResult(plan)
         try:
@@ -80,7 +80,7 @@ class TreeCycle:
             message = f"cannot determine domain for already scheduled pods: {error}"
             return TreeResult([], message, resolvable=False)
 
-    def _alone(self, profile: Profile, members: list[QueuedPod]) -> Plan | None:
+    def _place_one_by_one(self, profile: Profile, members: list[QueuedPod]) -> Plan | None:
         """Places the pods of a group without topology one after another; None where one does not
         fit."""
         plan = []
@@ -89,7 +89,7 @@ class TreeCycle:
                 row = self._cycle.choose(profile, queued.entry)
                 if row < 0:
                     return None
-                _take(self._state, profile, queued.entry, row)
+                _assume(self._state, profile, queued.entry, row)
                 plan.append((queued, row))
         return plan
 
@@ -141,7 +141,7 @@ class _Attempt:
                 if plan or not any(self._pending):
                     return TreeResult(plan)
                 return TreeResult([], NO_MORE)
-            if not self._learn(built, problem):
+            if not self._tighten_caps(built, problem):
                 answer = Exhausted("plugins")
                 break
         else:
@@ -247,7 +247,7 @@ class _Attempt:
                     )
                 if row < 0:
                     return None
-                _take(self._state, self._profile, queued.entry, row)
+                _assume(self._state, self._profile, queued.entry, row)
                 plan.append((queued, row))
         return plan
 
@@ -261,7 +261,7 @@ class _Attempt:
                 refused = []
                 for queued, row in left:
                     if self._cycle.fits(self._profile, queued.entry, row):
-                        _take(self._state, self._profile, queued.entry, row)
+                        _assume(self._state, self._profile, queued.entry, row)
                         plan.append((queued, row))
                     else:
                         refused.append((queued, row))
@@ -285,7 +285,7 @@ class _Attempt:
         had = sum(1 for q, r in plan if r == row and kinds[q.uid] == kind)
         self._refused = (kind, int(np.searchsorted(built.rows, row)), had)
 
-    def _learn(self, built: Built, problem: Problem) -> bool:
+    def _tighten_caps(self, built: Built, problem: Problem) -> bool:
         """Caps the pods of the refused kind: by what each node takes alone; where that was known,
         at what the node had, which may rule out too much. Returns False where nothing was refused.
         """
@@ -293,14 +293,14 @@ class _Attempt:
         if kind < 0:
             return False
         if kind not in self._caps:
-            self._caps[kind] = self._alone_on_each(built, problem, kind)
+            self._caps[kind] = self._pod_limits_by_node(built, problem, kind)
             if self._caps[kind][node] <= had:
                 return True
         self._caps[kind][node] = min(int(self._caps[kind][node]), had)
         self._is_cut = True
         return True
 
-    def _alone_on_each(self, built: Built, problem: Problem, kind: int) -> Ints:
+    def _pod_limits_by_node(self, built: Built, problem: Problem, kind: int) -> Ints:
         """Returns int64[node]: pods of the kind that plugins accept on each node by themselves."""
         entries = [
             entry
@@ -320,7 +320,7 @@ class _Attempt:
                         # Another choice of devices and volumes may serve more pods.
                         self._is_cut |= entry.shape.has_claims or entry.shape.has_storage
                         break
-                    _take(self._state, self._profile, entry, row)
+                    _assume(self._state, self._profile, entry, row)
         return caps
 
     def _with_caps(self, problem: Problem) -> Problem:
@@ -333,7 +333,7 @@ class _Attempt:
         return Problem(problem.resources, problem.free, problem.scopes, problem.groups, kinds)
 
 
-def _take(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:
+def _assume(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:
     """Places the pod and holds its reservations, within a trial."""
     for plugin in profile.plugins_for(entry.shape).reserve:
         part = plugin.reserve(entry.pod, entry.shape, state, row)

@@ -56,7 +56,7 @@ class TreePreemption:
         chosen = lower
         for level in sorted({unit.priority for unit in lower}):
             chosen = [unit for unit in lower if unit.priority <= level]
-            if self._helps(profile, tree, pending, chosen):
+            if self._is_sufficient(profile, tree, pending, chosen):
                 break
         else:
             return VictimPlan([], [], NOT_HELPFUL)
@@ -70,7 +70,7 @@ class TreePreemption:
             victims = self._without_reprieved(profile, plan, chosen, rows)
         return VictimPlan(plan, [entry for unit in victims for entry in unit.pods])
 
-    def _helps(
+    def _is_sufficient(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
     ) -> bool:
         with self._state.trial():
@@ -92,12 +92,12 @@ class TreePreemption:
             return [u for u in chosen if any(e.row in first for e in u.pods)]
 
         few, count = 0, 1  # `few` are too few; `count` are enough, once the loop ends
-        while count < len(rows) and not self._helps(profile, tree, pending, some(count)):
+        while count < len(rows) and not self._is_sufficient(profile, tree, pending, some(count)):
             few, count = count, count * 2
         count = min(count, len(rows))
         while count - few > 1:
             half = (few + count) // 2
-            if self._helps(profile, tree, pending, some(half)):
+            if self._is_sufficient(profile, tree, pending, some(half)):
                 count = half
             else:
                 few = half
@@ -121,13 +121,15 @@ class TreePreemption:
                 for entry in unit.pods:
                     state.assume(entry, rows[entry.uid])
                 touched = {rows[entry.uid] for entry in unit.pods}
-                if all(self._stands(profile, q, row, touched) for q, row in plan):
+                if all(self._is_still_feasible(profile, q, row, touched) for q, row in plan):
                     trial.keep()
                     continue
             victims.append(unit)
         return victims
 
-    def _stands(self, profile: Profile, queued: QueuedPod, row: int, touched: set[int]) -> bool:
+    def _is_still_feasible(
+        self, profile: Profile, queued: QueuedPod, row: int, touched: set[int]
+    ) -> bool:
         """Returns whether a pod of the tree still fits on its row, with the units there now."""
         entry = queued.entry
         is_plain = not self._cycle.evaluation(profile, entry.shape).plugins.pod_filters

@@ -7,7 +7,7 @@ protects first, the more important before the less. A pod that is not reprieved 
 the rest of a group that is disrupted as a whole, on whatever nodes that is (KEP-5710).
 
 For one row, dry runs of the filters are exact (`_OneRow`). Where the pods on a row matter to the
-pod by amounts alone (`Room`), all rows are computed at once, and the result is kept for the next
+pod by amounts alone (`Room`), all rows are computed at once, and the result is cached for the next
 pod of the same shape and priority; only changed rows are computed again. Must not know writes.
 """
 
@@ -45,7 +45,7 @@ NOT_HELPFUL: Final = Rejection(("Preemption is not helpful for scheduling",))
 KEPT_MAX: Final = 64
 
 
-class _Kept:
+class _CachedCandidates:
     """Columns for one shape and priority, and the positions in logs that they are valid for."""
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Evaluator:
     def __init__(self, state: ClusterState, seed: bytes) -> None:
         self._state = state
         self._seed = seed
-        self._kept: dict[tuple[str, int, int], _Kept] = {}
+        self._cache: dict[tuple[str, int, int], _CachedCandidates] = {}
 
     def failure(self, profile: Profile, entry: PodEntry, verdict: Verdict) -> "Search":
         """Returns the search for a pod that fits on no node."""
@@ -91,57 +91,63 @@ class Evaluator:
         """Returns the hash that breaks ties for this pod."""
         return pod_hash(self._seed, entry.uid)
 
-    def kept(self, search: "Search", capacity_constraints: tuple[CapacityConstraint, ...]) -> _Kept:
-        """Returns candidates by amounts alone, kept up to date from pod to pod."""
-        state, kept_all = self._state, self._kept
+    def cached_candidates(
+        self, search: "Search", capacity_constraints: tuple[CapacityConstraint, ...]
+    ) -> _CachedCandidates:
+        """Returns cached candidates by capacity constraints alone, updated for changed rows."""
+        state, cache = self._state, self._cache
         if search.is_nominated:
             # Its own nomination does not count for it, but for other pods of its shape.
-            fresh = _Kept(state)
-            search.fill(fresh.columns, capacity_constraints, None)
+            fresh = _CachedCandidates(state)
+            search.compute_candidates(fresh.columns, capacity_constraints, None)
             return fresh
         use, pods = state.usage_log, state.pod_table.rank_log
         key = (search.profile.scheduler_name, search.shape.serial, search.pod.priority)
-        kept = kept_all.pop(key, None)
-        if kept is not None and (
-            kept.layout != state.layout_generation
-            or kept.budgets != state.budgets.generation
-            or kept.groups != state.groups.disruption_units_generation
-            or kept.node_cursor != state.node_log.position
-            or use.is_overrun(kept.use_cursor)
-            or pods.is_overrun(kept.pod_cursor)
+        cached = cache.pop(key, None)
+        if cached is not None and (
+            cached.layout != state.layout_generation
+            or cached.budgets != state.budgets.generation
+            or cached.groups != state.groups.disruption_units_generation
+            or cached.node_cursor != state.node_log.position
+            or use.is_overrun(cached.use_cursor)
+            or pods.is_overrun(cached.pod_cursor)
         ):
-            kept = None
-        if kept is None:
-            kept = _Kept(state)
-            search.fill(kept.columns, capacity_constraints, None)
+            cached = None
+        if cached is None:
+            cached = _CachedCandidates(state)
+            search.compute_candidates(cached.columns, capacity_constraints, None)
             for row in whole_rows(state.groups):
-                kept.units_on[row] = search.whole_groups_on(row)
-            if len(kept_all) >= KEPT_MAX:
-                del kept_all[next(iter(kept_all))]
-        elif kept.use_cursor != use.position or kept.pod_cursor != pods.position:
-            rows = sorted({*use.row_list(kept.use_cursor), *pods.row_list(kept.pod_cursor)})
+                cached.units_on[row] = search.whole_groups_on(row)
+            if len(cache) >= KEPT_MAX:
+                del cache[next(iter(cache))]
+        elif cached.use_cursor != use.position or cached.pod_cursor != pods.position:
+            rows = sorted({*use.row_list(cached.use_cursor), *pods.row_list(cached.pod_cursor)})
             if state.groups.disruption_units:
-                rows = self._with_units(kept, search, rows)
+                rows = self._add_unit_rows(cached, search, rows)
             if len(rows) <= ROWS_ONE_BY_ONE_MAX:
                 for row in rows:
-                    kept.columns.set(row, search.by_amounts(row, capacity_constraints))
-                if kept.changed is not None:
-                    kept.changed += rows
+                    cached.columns.set(row, search.victims_by_capacity(row, capacity_constraints))
+                if cached.changed is not None:
+                    cached.changed += rows
             else:
-                search.fill(kept.columns, capacity_constraints, np.array(rows, np.intp))
-                kept.changed = None
-            kept.use_cursor, kept.pod_cursor = use.position, pods.position
-        kept_all[key] = kept
-        return kept
+                search.compute_candidates(
+                    cached.columns, capacity_constraints, np.array(rows, np.intp)
+                )
+                cached.changed = None
+            cached.use_cursor, cached.pod_cursor = use.position, pods.position
+        cache[key] = cached
+        return cached
 
-    def _with_units(self, kept: _Kept, search: "Search", changed: list[int]) -> list[int]:
+    def _add_unit_rows(
+        self, cached: _CachedCandidates, search: "Search", changed: list[int]
+    ) -> list[int]:
         """Returns these rows, and those of pods that are disrupted with pods there."""
         groups = self._state.groups
         touched: dict[GroupKey, None] = {}
         for row in changed:
-            touched.update(dict.fromkeys(kept.units_on.pop(row, ())))
+            touched.update(dict.fromkeys(cached.units_on.pop(row, ())))
             if found := search.whole_groups_on(row):
-                kept.units_on[row] = found
+                cached.units_on[row] = found
                 touched.update(dict.fromkeys(found))
         elsewhere = {e.row for which in touched for e in members_of(groups, which) if e.row >= 0}
         return sorted(elsewhere.union(changed))
@@ -240,8 +246,8 @@ class Search:
         if not possible.any():
             return Columns(0).candidates(possible[:0])
         if self._constraints is not None:
-            kept = self._preemption.kept(self, self._constraints)
-            return kept.columns.candidates(possible & self._others_pass())
+            cached = self._preemption.cached_candidates(self, self._constraints)
+            return cached.columns.candidates(possible & self._passes_fixed_filters())
         columns = Columns(state.capacity)
         for row in np.flatnonzero(possible & self._has_lower()).tolist():
             columns.set(row, self.on_row(row))
@@ -253,7 +259,7 @@ class Search:
         return (
             self.on_row(row)
             if capacity_constraints is None
-            else self.by_amounts(row, capacity_constraints)
+            else self.victims_by_capacity(row, capacity_constraints)
         ).victims
 
     def select_candidate(self) -> int:
@@ -262,9 +268,9 @@ class Search:
         if self._constraints is None or not possible.any():
             rows = best_candidates(self.candidates())
             return self.pick(rows) if len(rows) else -1
-        kept = self._preemption.kept(self, self._constraints)
-        tied = kept.front.tied(possible & self._others_pass(), kept.changed)
-        kept.changed = []
+        cached = self._preemption.cached_candidates(self, self._constraints)
+        tied = cached.front.tied(possible & self._passes_fixed_filters(), cached.changed)
+        cached.changed = []
         return self._pick(tied) if tied.any() else -1
 
     def pick(self, rows: Ints) -> int:
@@ -305,11 +311,10 @@ class Search:
             found = self._found[row] = self._on_row(row)
         return found
 
-    def by_amounts(
+    def victims_by_capacity(
         self, row: int, capacity_constraints: tuple[CapacityConstraint, ...]
     ) -> RowVictims:
-        """Returns the victims of one row where only amounts keep the pod off; none where it still
-        does not fit."""
+        """Returns the victims of one row by capacity alone; none if they are not enough."""
         state, priority = self.state, self.pod.priority
         if self.nominated_on_row(row) or self.whole_groups_on(row):
             return self.on_row(row)
@@ -352,12 +357,12 @@ class Search:
         preemptor fits."""
         lower.sort(key=importance)
         violating, others = self.state.budgets.split_by_violation(lower)
-        kept_away = [entry for entry in violating if not comes_back(entry)]
-        violations = len(kept_away)
-        kept_away += [entry for entry in others if not comes_back(entry)]
+        victims = [entry for entry in violating if not comes_back(entry)]
+        violations = len(victims)
+        victims += [entry for entry in others if not comes_back(entry)]
         if violations:
-            kept_away.sort(key=importance)
-        return RowVictims(tuple(kept_away), violations)
+            victims.sort(key=importance)
+        return RowVictims(tuple(victims), violations)
 
     def _units(self, lower: list[PodEntry]) -> list[Unit]:
         """Returns the disruption units of these pods whose priority is lower than the pod's."""
@@ -374,9 +379,9 @@ class Search:
         violating, _ = self.state.budgets.split_by_violation(e for unit in units for e in unit.pods)
         forbidden = {entry.uid for entry in violating}
         units.sort(key=lambda unit: not any(entry.uid in forbidden for entry in unit.pods))
-        kept_away = [e for unit in units if not comes_back(unit) for e in unit.pods]
-        kept_away.sort(key=importance)
-        return RowVictims(tuple(kept_away), sum(entry.uid in forbidden for entry in kept_away))
+        victims = [e for unit in units if not comes_back(unit) for e in unit.pods]
+        victims.sort(key=importance)
+        return RowVictims(tuple(victims), sum(entry.uid in forbidden for entry in victims))
 
     def _on_row(self, row: int) -> RowVictims:
         state, pod = self.state, self.pod
@@ -423,7 +428,7 @@ class Search:
         lower[table.rows[slots]] = True
         return lower
 
-    def _others_pass(self) -> Bools:
+    def _passes_fixed_filters(self) -> Bools:
         """Returns bool[row_limit]: rows that pass the filters for which the pods on a row do not
         matter."""
         ok = np.ones(self.state.row_limit, np.bool_)
@@ -431,11 +436,11 @@ class Search:
             ok &= codes == 0
         return ok
 
-    def runs_at(self, row: int) -> list[tuple[int, DryRun]]:
+    def dry_runs_on_row(self, row: int) -> list[tuple[int, DryRun]]:
         """Returns the dry runs of one row, in the order of the filters."""
         return [(i, runs(row)) for i, runs in self._runs]
 
-    def fixed_at(self, row: int) -> list[tuple[int, int]]:
+    def fixed_rejections_on_row(self, row: int) -> list[tuple[int, int]]:
         """Returns refusals by filters to which pods do not matter: (filter index, code)."""
         return [(i, int(codes[row])) for i, codes in self._fixed if codes[row]]
 
@@ -448,7 +453,7 @@ class Search:
 
     # All rows at once
 
-    def fill(
+    def compute_candidates(
         self,
         columns: Columns,
         capacity_constraints: tuple[CapacityConstraint, ...],
@@ -473,22 +478,22 @@ class Search:
             (table.priorities[slots] < self.pod.priority) & (wanted & ~alone)[table.rows[slots]]
         ]
         if len(slots):
-            _ManyRows(self, capacity_constraints, slots).fill(columns)
+            _ManyRows(self, capacity_constraints, slots).write_candidates(columns)
         if alone.any():
             for row in np.flatnonzero(alone & self._has_lower()).tolist():
-                columns.set(row, self.by_amounts(row, capacity_constraints))
+                columns.set(row, self.victims_by_capacity(row, capacity_constraints))
 
 
 class _OneRow:
     """The filters' dry runs of one row, with the pods nominated there and without."""
 
     def __init__(self, search: Search, row: int) -> None:
-        self._fixed = search.fixed_at(row)
-        self._variants = [search.runs_at(row)]
+        self._fixed = search.fixed_rejections_on_row(row)
+        self._variants = [search.dry_runs_on_row(row)]
         nominated = self._nominated = search.nominated_on_row(row)
         self._with: list[tuple[int, DryRun]] = []
         if nominated:
-            with_them = self._with = search.runs_at(row)
+            with_them = self._with = search.dry_runs_on_row(row)
             for entry in nominated:
                 for _, run in with_them:
                     run.add(entry)
@@ -549,7 +554,7 @@ class _ManyRows:
         self._all_rows = search.state.all_rows
         self._table = table
 
-    def fill(self, columns: Columns) -> None:
+    def write_candidates(self, columns: Columns) -> None:
         """Writes the candidates into the columns."""
         rows = self._rows
         starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
@@ -570,7 +575,7 @@ class _ManyRows:
         total = np.zeros(len(here), np.int64)
         highest = np.zeros(len(here), np.int64)
         start = np.full(len(here), NOT_STARTED, np.int64)
-        priorities, begun = self._table.priorities, self._table.starts
+        priorities, start_times = self._table.priorities, self._table.starts
         for k in range(int(lengths.max(initial=0))):
             live = np.flatnonzero(lengths > k)
             at = starts[live] + k
@@ -587,7 +592,7 @@ class _ManyRows:
             first = count[out] == 0
             highest[out[first]] = priority[first]
             tops = priority == highest[out]
-            start[out[tops]] = np.minimum(start[out[tops]], begun[slots[tops]])
+            start[out[tops]] = np.minimum(start[out[tops]], start_times[slots[tops]])
             total[out] += priority + PRIORITY_SHIFT
             count[out] += 1
         columns.count[here] = count

@@ -9,14 +9,14 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol, TypeVar
 
 
-class HasTurn(Protocol):
-    """A heap member. `turn`: the number stored in its only valid entry; entries with another number
-    are withdrawn."""
+class HeapMember(Protocol):
+    """A member of a LazyHeap. `turn`: the number stored in its only valid entry; entries with another
+    number are withdrawn."""
 
     turn: int
 
 
-M = TypeVar("M", bound=HasTurn)
+M = TypeVar("M", bound=HeapMember)
 
 # Below this many entries, removing withdrawn ones is not worth a pass.
 SWEEP_MIN: Final = 64
