@@ -80,16 +80,16 @@ def _print_changes(found: Explanation) -> None:
         _say("")
         some = f" (of {found.tried:,} nodes tried)" if found.tried < found.nodes else ""
         if found.changes[0].waits:
-            _say(f"The smallest change with which the negotiation can continue{some}:")
+            _say(f"The smallest change to continue the negotiation{some}:")
         else:
-            _say(f"The smallest change with which the pod can be scheduled{some}:")
+            _say(f"The smallest change to schedule the pod{some}:")
         _print_change(found.changes[0])
         for change in found.changes[1 : 1 + OTHERS]:
             _say("or:")
             _print_change(change)
     elif found.verdict == "refused":
         _say("")
-        _say("No change was found with which the pod can be scheduled.")
+        _say("No change was found that makes the pod schedulable.")
 
 
 def _print_change(change: Change) -> None:

@@ -166,7 +166,7 @@ def test_a_pod_that_every_driver_refuses_says_so(full: str) -> None:
     (refused,) = found["refused"]
     assert ("refused", [], 3) == (found["verdict"], found["changes"], refused["nodes"])
     assert [f"{DRIVER}: unsuitable for default/c1 (round 1)"] == refused["details"]
-    assert "No change was found with which the pod can be scheduled." in stower(
+    assert "No change was found that makes the pod schedulable." in stower(
         "explain", "pod", "web", full
     )
 
@@ -197,7 +197,7 @@ def test_a_change_that_leads_to_drivers_says_that_it_does(tmp_path: Path) -> Non
     path = dumped(made, tmp_path)
     told = stower("explain", "pod", "big", path)
     assert told.startswith("default/big waits: 0/3 nodes are available: 3 Insufficient cpu.\n")
-    assert "The smallest change with which the negotiation can continue" in told
+    assert "The smallest change to continue the negotiation" in told
     waits = f"waiting for resource driver to allocate resource: default/c0 of {DRIVER} on"
     (change, *_) = shown("explain", "pod", "big", path)["changes"]
     assert f"{waits} {change['node']}" == change["waits"]

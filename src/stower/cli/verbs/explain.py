@@ -1,6 +1,4 @@
-"""stower explain: shows why a pod has its node, or has none, and the smallest change that would let
-the pod run.
-"""
+"""stower explain: shows why a pod has its node or none, and the smallest change to schedule it."""
 
 import http.client
 import time
@@ -101,7 +99,7 @@ def run(
     state: State = STATE,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Show why a pod has its node, or has none, and the smallest change that would let it run."""
+    """Show why a pod has its node or none, and the smallest change to schedule it."""
     if kind not in ("pod", "pods", "po"):
         raise bad_input(f"got {kind!r}, want pod")
     key = name if "/" in name else f"{namespace}/{name}"

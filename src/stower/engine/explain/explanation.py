@@ -1,4 +1,4 @@
-"""Explains why a pod is on its node, or on none, and the smallest change that would let it run.
+"""Explains why a pod is on its node, or on none, and the smallest change to schedule it.
 
 The plugins that refuse a node propose changes (`Plugin.fixes`); they are combined node by node and
 verified on the state, in a trial that is undone. Must not change anything.
