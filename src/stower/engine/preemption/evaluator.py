@@ -1,14 +1,14 @@
-"""The preemption evaluator: finds the nodes (rows of the state's arrays) where a pod fits once pods
-of lower priority have left, and the victims on each.
+"""The preemption evaluator: finds the nodes where a pod fits without pods of lower priority, and the
+victims on each. A row is a node's place in the arrays of the state.
 
 Rules as in kube-scheduler's SelectVictimsOnNode: all pods of lower priority leave; if the pod fits
 then, they are reprieved one after another as long as it still fits, those that a disruption budget
 protects first, the more important before the less. A pod that is not reprieved is a victim, with
 the rest of a group that is disrupted as a whole, on whatever nodes that is (KEP-5710).
 
-For one row, dry runs of the filters are exact (`_OneRow`). Where the pods on a row matter to the
-pod by amounts alone (`Room`), all rows are computed at once, and the result is cached for the next
-pod of the same shape and priority; only changed rows are computed again. Must not know writes.
+For one row, dry runs of the filters are exact (`_OneRow`). Where only the amounts of the pods on a
+row matter (`Room`), all rows are computed at once; for the next pod with the same spec and
+priority, only the changed ones. Must not know writes.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,8 +71,7 @@ class _CachedCandidates:
         self.pod_cursor = state.pod_table.rank_log.position
         self.budgets = state.budgets.generation
         self.groups = state.groups.disruption_units_generation
-        # Groups that are disrupted as a whole, by row, when the row was computed.
-        self.units_on: dict[int, list[GroupKey]] = {}
+        self.units_on: dict[int, list[GroupKey]] = {}  # by row: groups disrupted as a whole
 
 
 class Evaluator:
@@ -352,9 +351,8 @@ class Search:
     def _reprieve(
         self, lower: list[PodEntry], comes_back: Callable[[PodEntry], bool]
     ) -> RowVictims:
-        """Returns the victims on one row: reprieves the pods one by one, most important first, as
-        long as the preemptor still fits. `comes_back` adds a pod back and returns whether the
-        preemptor fits."""
+        """Returns the victims on one row: reprieves the pods, most important first, while the
+        preemptor fits. `comes_back` adds a pod back and returns whether it still does."""
         lower.sort(key=importance)
         violating, others = self.state.budgets.split_by_violation(lower)
         victims = [entry for entry in violating if not comes_back(entry)]

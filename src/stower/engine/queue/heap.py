@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 
 class HeapMember(Protocol):
-    """A member of a LazyHeap. `turn`: the number stored in its only valid entry; entries with another
-    number are withdrawn."""
+    """A member of a LazyHeap. `turn`: the number stored in its only valid entry; entries with
+    another number are withdrawn."""
 
     turn: int
 
