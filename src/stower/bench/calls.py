@@ -5,6 +5,7 @@ only on the code, the inputs and the version of Python, not on the load of the m
 `call_budgets.yaml` has the limit of calls of each workload, by Python's minor version.
 """
 
+import gc
 import sys
 from collections.abc import Callable
 from importlib.resources import files
@@ -97,7 +98,18 @@ class _Counter:
 
 
 def count(workload: BenchWorkload) -> Count:
-    """Returns the mean counts of a decision, after a warm-up."""
+    """Returns the mean counts of a decision, after a warm-up, without garbage collection: what else
+    runs in the process may have callbacks for it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _count(workload)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _count(workload: BenchWorkload) -> Count:
     engine, decide = _deciding(workload)
     calls, instructions = _Counter(engine), _Counter(engine)
     numbers = iter(range(WARM_UP + 2 * COUNTED))

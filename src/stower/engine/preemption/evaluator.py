@@ -1,5 +1,5 @@
-"""The preemption evaluator: finds the nodes where a pod fits without pods of lower priority, and the
-victims on each. A row is a node's place in the arrays of the state.
+"""The preemption evaluator: finds the nodes where a pod fits without pods of lower priority, and
+the victims on each. A row is a node's place in the arrays of the state.
 
 Rules as in kube-scheduler's SelectVictimsOnNode: all pods of lower priority leave; if the pod fits
 then, they are reprieved one after another as long as it still fits, those that a disruption budget
