@@ -106,7 +106,7 @@ PAGES = {
     "6": "svg.ladder text:has-text('fabric.example.com')",
     "7": "tr:has-text('default/pg-1') .meter i",
     "8": ".slots i.k-user",
-    "9": "svg.chart[aria-label^='Waiting']",
+    "9": "svg.chart[aria-label^='Pending']",
     "0": "button:text-is('Show the difference')",
 }
 

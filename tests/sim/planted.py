@@ -352,7 +352,7 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "quiescence": (Planted(said_again, 1), Planted(promised_again, 1)),
     "devices": (Planted(devices_free, 0), Planted(decisions_forgotten, 0)),
     "reservations": (Planted(bound_too_early, 0), Planted(anybodys, 0)),
-    "restart": (Planted(luck, 17), Planted(deletions_missed, 0)),
+    "restart": (Planted(luck, 11), Planted(deletions_missed, 0)),
     "warmth": (
         Planted(moved_at_once, 11),
         Planted(images_before_they_are, 0),
