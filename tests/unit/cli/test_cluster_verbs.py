@@ -26,19 +26,6 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_loader, "PAUSE_SECONDS", 0.0)
 
 
-@pytest.fixture
-def fake() -> FakeApi:
-    made = FakeApi()
-    made.add_node()
-    return made
-
-
-@pytest.fixture
-def kubeconfig(fake: FakeApi, tmp_path: Path) -> Iterator[Path]:
-    with served(fake, tmp_path / "kubeconfig") as path:
-        yield path
-
-
 def set_condition(fake: FakeApi, path: str, **condition: str) -> None:
     """Adds a condition to the status of an object."""
     fake.call("PATCH", f"{path}/status", {"status": {"conditions": [condition]}}, MERGE)

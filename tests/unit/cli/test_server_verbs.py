@@ -12,7 +12,7 @@ from stower.cli.scheduler_setup import SchedulerSetup
 from stower.cli.verbs import actors, apiserver, make_groups, run
 from stower.engine.engine import Engine
 from stower.framework.stopwatch import Stopwatch
-from tests.unit.cli.served import invoke, logging_restored, served, stop_when
+from tests.unit.cli.served import invoke, logging_restored, stop_when
 from tests.unit.cli.test_cluster_inputs import node, pod
 from tests.unit.live.fake_api import NODES, PODS, FakeApi, port_in_use
 
@@ -25,19 +25,6 @@ def restored() -> Iterator[None]:
     with logging_restored():
         yield
     gc.unfreeze()
-
-
-@pytest.fixture
-def fake() -> FakeApi:
-    made = FakeApi()
-    made.add_node()
-    return made
-
-
-@pytest.fixture
-def kubeconfig(fake: FakeApi, tmp_path: Path) -> Iterator[Path]:
-    with served(fake, tmp_path / "kubeconfig") as path:
-        yield path
 
 
 # stower run
