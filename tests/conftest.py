@@ -5,6 +5,7 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,8 @@ from tests import rights
 # The same examples every time: a failure on one machine is a failure on all.
 settings.register_profile("stower", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("stower")
+# Tests under these folders take longest, those of contract because they wait for processes.
+LONGEST: Final = ("contract", "sim", "negotiation", "property", "golden")
 FAULTS = pytest.StashKey[list[str]]()
 
 
@@ -35,6 +38,33 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not _is_worker(config):
         os.environ[rights.VARIABLE] = tempfile.mkdtemp(prefix="stower-audit-")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each worker begins with its share of the longest tests.
+
+    Every worker starts with one contiguous part of the items, all parts of one size, and takes
+    tests from the end of another's part when its own is done. Files stay whole: what a file's
+    fixtures set up is set up once.
+    """
+    if not _is_worker(config):
+        return
+    workers: int = config.workerinput["workercount"]  # type: ignore[attr-defined]
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    tests = Path(__file__).parent
+    first = [p for folder in LONGEST for p in files if p.is_relative_to(tests / folder)]
+    parts = [[i for p in first[k::workers] for i in files[p]] for k in range(workers)]
+    rest = [item for path, part in files.items() if path not in set(first) for item in part]
+    size = len(items) // workers
+    for part in parts[:-1]:
+        room = max(0, size - len(part))
+        part += rest[:room]
+        del rest[:room]
+    parts[-1] += rest
+    items[:] = [item for part in parts for item in part]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,5 +1,6 @@
 """The public Python clients `kubernetes` and `lightkube`, unmodified: list, watch, patch, bind."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,10 @@ def core(server: Client) -> Iterator[Any]:
 
 
 @pytest.fixture
-def light(server: Client) -> lightkube.Client:
-    return lightkube.Client(config=KubeConfig.from_file(server.kubeconfig), field_manager="test")
+def light(server: Client) -> Iterator[lightkube.Client]:
+    config = KubeConfig.from_file(server.kubeconfig)
+    with contextlib.closing(lightkube.Client(config=config, field_manager="test")) as client:
+        yield client
 
 
 def test_kubernetes_lists_patches_binds_and_deletes(core: Any) -> None:
@@ -117,6 +120,7 @@ def test_lightkube_lists_patches_binds_and_watches(light: lightkube.Client) -> N
     assert [("ADDED", "a"), ("ADDED", "b")] == [(t, p.metadata.name) for t, p in first]
     light.delete(Pod, "b", grace_period=0)
     last = [next(watched) for _ in range(2)]
+    watched.close()
     assert [("MODIFIED", "b"), ("DELETED", "b")] == [(t, p.metadata.name) for t, p in last]
     with pytest.raises(ApiError) as refused:
         light.get(Pod, "b")
