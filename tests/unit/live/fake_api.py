@@ -197,8 +197,12 @@ async def raw_server(
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            await serve(reader, writer)
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                await serve(reader, writer)
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
@@ -207,6 +211,7 @@ async def raw_server(
     finally:
         server.close()
         await server.wait_closed()
+        await asyncio.sleep(0.005)  # connections accepted last get their writers meanwhile
         for writer in writers:
             writer.transport.abort()
         await asyncio.sleep(0)
