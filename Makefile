@@ -30,10 +30,10 @@ test: env ## Check style, types and imports, then run the tests
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/python tools/check_imports.py
-	@$(PYTEST) -n $(WORKERS) --dist worksteal --all-rights -m "not more" tests examples
+	@$(PYTEST) -n $(WORKERS) --dist worksteal --all-rights -m "not more and not long" tests examples
 
 test-more: env ## Run tests that take minutes (marker `more`): 20 minutes in all
-	@$(PYTEST) -n $(MORE_WORKERS) --dist worksteal -m more tests || test $$? -eq 5 # 5: no test has the marker
+	@$(PYTEST) -n $(MORE_WORKERS) --dist worksteal -m "more and not long" tests || test $$? -eq 5 # 5: no test has the marker
 
 long: env ## Run what takes hours in all, or some: make long ROWS="soak fuzz"; ROWS=--list
 	@$(BIN)/python -m tests.long $(ROWS)

@@ -111,7 +111,10 @@ def test_whatever_comes_late_is_lost_or_dies_all_ends_well() -> None:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("make", [two_drivers, a_shared_claim, one_device_for_two])
+@pytest.mark.parametrize(
+    "make",
+    [two_drivers, a_shared_claim, pytest.param(one_device_for_two, marks=pytest.mark.long)],
+)
 def test_whatever_comes_late_is_lost_or_dies_all_ends_well_more(
     make: Callable[[], Scene],
 ) -> None:

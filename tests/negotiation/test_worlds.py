@@ -76,7 +76,7 @@ def test_nothing_is_lost_in_more_worlds(world: World, history: list[Deed], lands
     run(world, history, lands)
 
 
-@pytest.mark.more
+@pytest.mark.long
 def test_nothing_is_lost_in_800_long_histories() -> None:
     for seed in range(40, 840):
         run(*drawn(seed))

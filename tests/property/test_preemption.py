@@ -1253,7 +1253,7 @@ def test_more_filters_beside_promises(world: World) -> None:
     check_filters(world)
 
 
-@pytest.mark.more
+@pytest.mark.long
 @settings(max_examples=2000, deadline=None)
 @given(full_worlds)
 def test_more_candidates(world: World) -> None:
@@ -1267,7 +1267,7 @@ def test_more_texts(world: World) -> None:
     check_texts(world)
 
 
-@pytest.mark.more
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(
     histories(30),

@@ -876,7 +876,7 @@ def test_each_plugin_alone_is_as_the_model_says(cluster: Cluster) -> None:
                 compare(PROFILES[plugin], state, world, candidate, plugin)
 
 
-@pytest.mark.more
+@pytest.mark.long
 @many
 @given(worlds())
 def test_each_plugin_alone_more(cluster: Cluster) -> None:
@@ -900,7 +900,7 @@ def test_limits_are_kept_to_the_volume(cluster: Cluster, data: Any) -> None:
         compare(alone, world.state(), world, candidate, "NodeVolumeLimits")
 
 
-@pytest.mark.more
+@pytest.mark.long
 @many
 @given(worlds(), st.data())
 def test_limits_are_kept_to_the_volume_more(cluster: Cluster, data: Any) -> None:

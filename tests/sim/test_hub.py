@@ -20,7 +20,8 @@ from stower.warm.moves import Plan, Planner
 from stower.warm.repositioning import Repositioner
 
 SEEDS = 1
-SEEDS_MORE = 6
+SEEDS_MORE = 3
+SEEDS_LONG = 12
 
 
 @pytest.mark.behaviour("S1.17", "S1.21", "S1.28", "S1.31", "S1.33")
@@ -41,6 +42,12 @@ def test_ordinary_days(seed: int) -> None:
 @pytest.mark.more
 @pytest.mark.parametrize("seed", range(SEEDS, SEEDS_MORE))
 def test_ordinary_days_more(seed: int) -> None:
+    test_ordinary_days(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEEDS_MORE, SEEDS_LONG))
+def test_ordinary_days_long(seed: int) -> None:
     test_ordinary_days(seed)
 
 

@@ -7,7 +7,7 @@ from stower.sim.trial import Trial, script_of
 
 ACTIVE_NS = 300 * SECOND_NS
 SEEDS = 10
-SEEDS_MORE = 160
+SEEDS_MORE = 60
 CHUNK = 10
 
 

@@ -27,7 +27,7 @@ from stower.sim.trial import Finding, Trial, script_of
 from tests.sim.planted import PLANTED, Plant, Planted, unheard
 
 SEEDS = 50
-SEEDS_MORE = 400
+SEEDS_MORE = 250
 CHUNK = 25
 # A planted bug is caught within so many seeds.
 SEEDS_MAX = 60

@@ -16,7 +16,7 @@ from stower.sim.vm_load import configuration_for
 
 ACTIVE_NS = 150 * SECOND_NS
 SEEDS = 10
-SEEDS_MORE = 110
+SEEDS_MORE = 60
 CHUNK = 10
 
 
