@@ -35,7 +35,7 @@ from stower.framework.writes import (
 )
 from stower.model.kinds import Pod, PodScheduling, ResourceClaim, ResourceClass
 from stower.model.selectors import node_selector_matches
-from stower.sim.changes import bound, created, merged, patched
+from stower.sim.changes import bound, make_object, merged, patched
 from stower.state.devices import claim_refs
 
 Key = tuple[str, str]  # "pod", "said" or "claim", and its name
@@ -332,7 +332,7 @@ class Model:
         if isinstance(write, CreateObject):
             if found is not None:
                 return 409, key, 0
-            return 200, key, self._put(world, key, created(write, f"said-{write.uid}"))
+            return 200, key, self._put(world, key, make_object(write, f"said-{write.uid}"))
         if found is None or found.metadata.uid != write.uid:
             return 404 if found is None else 409, key, 0
         if isinstance(write, DeleteObject):

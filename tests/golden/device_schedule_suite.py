@@ -34,7 +34,7 @@ from stower.model.kinds.resource_claim import EXTENDED_RESOURCE_CLAIM
 from stower.model.raw import decode
 from stower.model.times import time_ns
 from stower.plugins.dynamic_resources import REASONS, DynamicResources
-from stower.sim.changes import created, merged, patched
+from stower.sim.changes import make_object, merged, patched
 from stower.state.pod_entry import PodEntry
 
 Case = dict[str, Any]
@@ -189,7 +189,7 @@ class Run:
             return
         found = self.objects.get(getattr(write, "uid", ""))
         if isinstance(write, CreateObject):
-            made = created(write, f"uid-of-{write.name}")
+            made = make_object(write, f"uid-of-{write.name}")
             self._changed(WatchType.ADDED, made, write)
         elif isinstance(write, DeleteObject):
             self._step(WriteOk(write.id))

@@ -245,7 +245,7 @@ class SchedulerProcess(Process):
     def start(self) -> None:
         """Begin anew with what the server says."""
         self.engine = build_engine(self.configuration)
-        self.begin(dict.fromkeys(type(obj) for obj in self.cluster.server.everything()))
+        self.begin(dict.fromkeys(type(obj) for obj in self.cluster.server.list_objects()))
 
     def stop(self, lands: bool = False) -> None:
         """Crash."""

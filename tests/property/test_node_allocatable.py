@@ -10,7 +10,7 @@ from stower.framework.events import Listed
 from stower.framework.writes import Bind, PatchObject, PatchPodStatus, Write
 from stower.model.kinds import Node, Pod
 from stower.model.resources import amounts, pod_requests
-from stower.sim.checkers.checker import asked, lacking
+from stower.sim.checkers.checker import describe_shortage, sum_requests
 from tests.builders import make_node, make_pod
 from tests.device_builders import Agreeing, device_class, device_slice, resource_claim
 from tests.unit.engine.test_node_allocatable import engine, mapped, using
@@ -62,7 +62,7 @@ def check(api: Agreeing) -> None:
         node = next(
             o for o in api.objects.values() if isinstance(o, Node) and o.metadata.name == name
         )
-        assert "" == lacking(node, placed(api, name))
+        assert "" == describe_shortage(node, placed(api, name))
         for pod in placed(api, name):
             told = pod.status.node_allocatable_resource_claim_statuses or ()
             claims = [ref.resource_claim_name for ref in pod.spec.resource_claims or ()]
@@ -75,7 +75,7 @@ def check(api: Agreeing) -> None:
             if not api.objects[e.uid].spec.node_name
         )
         assert (
-            asked(placed(api, name)).get("cpu", 0) + extra
+            sum_requests(placed(api, name)).get("cpu", 0) + extra
             == state.column("cpu").requested_cells[row]
         )
         assert (

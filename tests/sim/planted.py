@@ -37,7 +37,7 @@ from stower.plugins.node_ports import NodePorts
 from stower.plugins.node_resources_fit import NodeResourcesFit
 from stower.plugins.warm_capacity import WarmCapacity
 from stower.sim.changes import bound
-from stower.sim.resource_drivers import Counted
+from stower.sim.resource_drivers import CountedDevices
 from stower.sim.server import Server
 from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
@@ -263,7 +263,7 @@ def ledgers_forgotten() -> AbstractContextManager[Any]:
     def freed(self: Any, claim: Any) -> None:
         raise Refused("never")
 
-    return patch.object(Counted, "deallocate", freed)
+    return patch.object(CountedDevices, "deallocate", freed)
 
 
 def half_is_enough() -> AbstractContextManager[Any]:

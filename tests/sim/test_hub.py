@@ -14,7 +14,7 @@ from stower.plugins.warm_capacity import WarmCapacity
 from stower.sim import autoscaler
 from stower.sim.autoscaler import NodeGroup
 from stower.sim.hub import HubDay
-from stower.sim.hub_day import drawn_day
+from stower.sim.hub_day import draw_day
 from stower.sim.hub_policies import Policy, Scenario
 from stower.warm.moves import Plan, Planner
 from stower.warm.repositioning import Repositioner
@@ -27,7 +27,7 @@ SEEDS_LONG = 12
 @pytest.mark.behaviour("S1.17", "S1.21", "S1.28", "S1.31", "S1.33")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_ordinary_days(seed: int) -> None:
-    day = drawn_day(seed, lectures=False)
+    day = draw_day(seed, lectures=False)
     ours = HubDay(day, Scenario("f", nodes_max=40), Policy("ours", "stower", 10)).run()
     theirs = HubDay(day, Scenario("f", nodes_max=40), Policy("theirs", "z2jh", 10)).run()
     soon = [fmean(wait <= 10 for wait in one.waits_s) for one in (ours, theirs)]
@@ -53,7 +53,7 @@ def test_ordinary_days_long(seed: int) -> None:
 
 @pytest.mark.more
 def test_lectures_that_are_announced() -> None:
-    day = drawn_day(3, lectures=True)
+    day = draw_day(3, lectures=True)
     whole = HubDay(day, Scenario("t"), Policy("ours", "stower", 5, told=True)).run()
     assert whole.broken == ""
     assert fmean(wait <= 10 for wait in whole.waits_s) >= 0.99
@@ -62,7 +62,7 @@ def test_lectures_that_are_announced() -> None:
 @pytest.mark.more
 @pytest.mark.behaviour("S1.31")
 def test_an_autoscaler_has_its_bounds() -> None:
-    day = drawn_day(0, lectures=False)
+    day = draw_day(0, lectures=False)
     small = HubDay(day, Scenario("f", nodes_max=13), Policy("ours", "stower", 10))
     most, least, order, remove = 0, 99, small._order, small._remove
 
@@ -86,7 +86,7 @@ def test_an_autoscaler_has_its_bounds() -> None:
 @pytest.mark.more
 @pytest.mark.behaviour("S1.31")
 def test_a_provider_that_has_no_nodes_is_told_of_and_asked_again_later() -> None:
-    day = drawn_day(1, lectures=False)
+    day = draw_day(1, lectures=False)
     noon, evening = 8 * 3600.0, 12 * 3600.0
     group = replace(Scenario("f").node_groups()[0], outages=((noon, evening),))
     out = HubDay(day, Scenario("o", groups=(group,)), Policy("ours", "stower", 5)).run()
@@ -96,7 +96,7 @@ def test_a_provider_that_has_no_nodes_is_told_of_and_asked_again_later() -> None
 
 
 def test_the_same_day_gives_the_same_figures() -> None:
-    day = drawn_day(1, lectures=False)
+    day = draw_day(1, lectures=False)
     day = replace(day, users=day.users[:150])
     one, other = (HubDay(day, Scenario("f"), Policy("o", "stower", 10)).run() for _ in range(2))
     assert one == other
@@ -134,7 +134,7 @@ def test_a_bug_breaks_its_law(bug: str, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(owner, name, other)
     broken = ""
     for seed in range(2):
-        day = drawn_day(seed, lectures=True)
+        day = draw_day(seed, lectures=True)
         broken = HubDay(day, Scenario("t"), Policy("ours", "stower", 5)).run().broken
         if broken:
             break

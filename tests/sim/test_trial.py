@@ -22,7 +22,7 @@ from stower.sim.faults.driver_crashes import DriverCrashes
 from stower.sim.faults.fault import Fault
 from stower.sim.faults.two_schedulers import TwoSchedulers
 from stower.sim.script import Script
-from stower.sim.shrinker import shrunk
+from stower.sim.shrinker import shrink
 from stower.sim.trial import Finding, Trial, script_of
 from tests.sim.planted import PLANTED, Plant, Planted, unheard
 
@@ -122,16 +122,16 @@ def test_a_failure_is_made_smaller() -> None:
     class Unlucky(Checker):
         law = "luck"
 
-        def finished(self) -> None:
+        def check_end(self) -> None:
             if any(process.lives > 2 for process in self.court.schedulers):
-                raise self.broken("a scheduler has died")
+                raise self.violation("a scheduler has died")
 
     def run(script: Script) -> Finding:
         return Trial(script, checkers=(Unlucky,)).run()
 
     whole = script_of(1, ("crashes", "duplicates", "reorders"))
     assert "luck" == run(whole).law
-    small = shrunk(whole, "luck", run)
+    small = shrink(whole, "luck", run)
     assert (("crashes",), (), ()) == (small.faults, small.happenings, small.templates)
     assert "luck" == run(small).law
 

@@ -92,7 +92,7 @@ class Hub:
     def restart(self) -> None:
         """A new engine, which knows what the server has."""
         self.engine = self.built()
-        self._take(Listed(tuple(self.server.everything())))
+        self._take(Listed(tuple(self.server.list_objects())))
 
     # What there is
 

@@ -182,7 +182,7 @@ class _Cluster:
                     gone = self._pods.pop(write.uid)
                     more += engine.step(Observed(WatchType.DELETED, gone), 1)
                 elif isinstance(write, PatchObject):
-                    for obj in self._binder.patched(write):
+                    for obj in self._binder.apply_patch(write):
                         more += engine.step(Observed(WatchType.MODIFIED, obj), 1)
             todo = more
         return bound

@@ -21,7 +21,7 @@ from stower.record.recorder import Built, Recorder
 from stower.sim.faults import FAULT_BY_NAME
 from stower.sim.load import Size
 from stower.sim.script import MILLI_NS, Script
-from stower.sim.shrinker import shrunk
+from stower.sim.shrinker import shrink
 from stower.sim.trial import Finding, Trial, script_of
 from stower.sim.vm_load import configuration_for
 
@@ -159,7 +159,7 @@ def _save_and_shrink(finding: Finding, order: Order, folder: Path) -> None:
                     update(done, runs_max)
                 return Trial(smaller, order.configuration).run()
 
-            script = shrunk(script, finding.law, run, runs_max)
+            script = shrink(script, finding.law, run, runs_max)
         _write(script, path)
         ruled = configuration_for(script, order.configuration)
         recorder = Recorder(recording, Built(ruled, script.seed, CYCLES, Features()))

@@ -21,7 +21,7 @@ from stower.model.errors import InvalidObject
 from stower.model.resources import parse_list
 from stower.sim.autoscaler import NodeGroup
 from stower.sim.hub import HubDay, Outcome
-from stower.sim.hub_day import Day, drawn_day, read_days
+from stower.sim.hub_day import Day, draw_day, read_days
 from stower.sim.hub_policies import RULES, Policy, Scenario
 
 SCENARIOS: Final = ("hub",)
@@ -119,7 +119,7 @@ def read_folder(inputs: Sequence[str], order: Order) -> tuple[dict[int, Day], di
     program where they cannot be used."""
     seeds = range(order.first_seed, order.first_seed + order.seeds)
     if not inputs:
-        return {s: drawn_day(s, False) for s in seeds}, {s: drawn_day(s, True) for s in seeds}
+        return {s: draw_day(s, False) for s in seeds}, {s: draw_day(s, True) for s in seeds}
     wanted = f"want one folder with {', '.join(FILES)} (or .gz)"
     if len(inputs) > 1 or not os.path.isdir(inputs[0]):
         raise bad_input(f"--scenario hub: {wanted}")

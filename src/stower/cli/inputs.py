@@ -50,7 +50,7 @@ from stower.sim.claim_lifecycle import (
     TEMPLATE,
     ClaimTemplate,
     ClaimTemplateSpec,
-    made_from,
+    make_claims,
 )
 from stower.sim.openb import TraceLine, is_node_header, is_pod_header, read_trace, whole_rows
 from stower.sim.openb_devices import Machine, Task, read_list
@@ -194,7 +194,7 @@ class _Reader:
                 continue
             is_trace |= created_s is not None
             ends_ns = None if deleted_s is None else round(deleted_s * SECOND_NS)
-            pod, claims = made_from(pod, self.templates)
+            pod, claims = make_claims(pod, self.templates)
             self.related += claims
             lasts_ns = None
             if created_s is not None:

@@ -25,7 +25,7 @@ from stower.model.kinds import (
 )
 from stower.record.lines import Engine
 from stower.record.reader import Told, read
-from stower.sim.workload import Arrival, Happened, Workload
+from stower.sim.workload import Arrival, ObjectChange, Workload
 
 BIND: Final = b'"write":"Bind"'
 DELETE: Final = b'"write":"DeletePod"'
@@ -64,7 +64,7 @@ class _History:
         self.objects: dict[tuple[type, str], ApiObject] = {}
         self.first: tuple[ApiObject, ...] | None = None
         self.lives: dict[str, _Life] = {}  # of pods that had no node when they came
-        self.happened: list[Happened] = []
+        self.happened: list[ObjectChange] = []
         self._ours: set[str] = set()  # bound by the recorded scheduler
         # Pods that went because of what was decided, or with their node, and those that controllers
         # made in their place: whoever runs this again sees to both.
@@ -134,7 +134,7 @@ class _History:
             isinstance(obj, PersistentVolume) and type is not WatchType.DELETED
         )
         if not is_made:
-            self.happened.append(Happened(at_ns, type, obj))
+            self.happened.append(ObjectChange(at_ns, type, obj))
 
     def _pod(self, type: WatchType, known: Pod | None, pod: Pod, at_ns: int) -> None:
         uid = pod.metadata.uid
@@ -151,7 +151,7 @@ class _History:
                 self.lives[uid] = _Life(pod, at_ns)
         elif life is None:
             ended = gone or pod.is_terminal
-            self.happened.append(Happened(at_ns, WatchType.DELETED if ended else type, pod))
+            self.happened.append(ObjectChange(at_ns, WatchType.DELETED if ended else type, pod))
         elif gone or pod.is_terminal:
             told_to_end = known is not None and known.metadata.deletion_timestamp is not None
             if life.lasts_ns is not None or life.ends_ns is not None:
@@ -163,9 +163,9 @@ class _History:
         elif pod.spec.node_name and life.bound_ns is None:
             life.bound_ns = at_ns
             if uid not in self._ours:
-                self.happened.append(Happened(at_ns, type, pod))  # by another scheduler
+                self.happened.append(ObjectChange(at_ns, type, pod))  # by another scheduler
         elif known is not None and _wishes(known) != _wishes(pod):
-            self.happened.append(Happened(at_ns, WatchType.MODIFIED, _unbound(pod)))
+            self.happened.append(ObjectChange(at_ns, WatchType.MODIFIED, _unbound(pod)))
 
     def _pod_of(self, uid: str) -> Pod | None:
         pods = (obj for obj in self.objects.values() if isinstance(obj, Pod))
@@ -199,7 +199,7 @@ class _History:
         if uid in self._placed_ns and not told_to_end:
             self.lasts_ns[first.metadata.uid] = at_ns - self._placed_ns[uid]
         else:
-            self.happened.append(Happened(at_ns, WatchType.DELETED, first))
+            self.happened.append(ObjectChange(at_ns, WatchType.DELETED, first))
 
     def workload(self) -> Workload:
         """From beginning to end."""

@@ -9,7 +9,7 @@ from stower.model.quantity import parse_quantity
 
 if TYPE_CHECKING:  # their modules import the engine, which `stower devices` does not need
     from stower.devices.overview import DeviceState, Overview
-    from stower.sim.what_if import Compared, Outcome
+    from stower.sim.what_if import Comparison, Outcome
     from stower.warm.overview import PoolState
 
 ROWS_MAX: Final = 60  # devices or nodes that are drawn: more cannot be read
@@ -18,7 +18,7 @@ LABEL_MAX: Final = 40
 LABEL_BOX: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # over any hatching
 
 
-def plot_compared(found: "Compared", path: Path) -> None:
+def plot_compared(found: "Comparison", path: Path) -> None:
     """Use of each resource, and how the pods fare, before and after."""
     figure, (use, pods) = pyplot().subplots(1, 2, figsize=(10, 4))
     resources = [one.resource for one in found.before.use if one.allocatable]

@@ -19,14 +19,14 @@ class Agenda:
         self._moments: list[tuple[int, int, Moment]] = []
         self._planned = 0
 
-    def at(self, at_ns: int, moment: Moment) -> None:
+    def schedule_at(self, at_ns: int, moment: Moment) -> None:
         """Plan it; what is in the past happens next."""
         self._planned += 1
         heappush(self._moments, (max(at_ns, self.now_ns), self._planned, moment))
 
-    def after(self, delay_ns: int, moment: Moment) -> None:
+    def schedule_after(self, delay_ns: int, moment: Moment) -> None:
         """Plan it for so much later."""
-        self.at(self.now_ns + delay_ns, moment)
+        self.schedule_at(self.now_ns + delay_ns, moment)
 
     def run(self, until_ns: int) -> None:
         """Let time pass."""

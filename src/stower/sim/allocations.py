@@ -12,8 +12,8 @@ from stower.framework.events import Observed, WatchType
 from stower.framework.writes import CreateObject, DeleteObject, ObjectWrite, PatchObject
 from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.kinds.resource_claim import ResourceClaimStatus
-from stower.sim.changes import created, merged
-from stower.sim.claim_lifecycle import made_again
+from stower.sim.changes import make_object, merged
+from stower.sim.claim_lifecycle import recreate_with_claims
 from stower.state.devices import used_claim_keys
 
 
@@ -29,11 +29,11 @@ class Allocations:
             if isinstance(obj, ResourceClaim):
                 self._claims[obj.metadata.key] = obj
 
-    def written(self, write: ObjectWrite) -> Observed | None:
+    def apply_write(self, write: ObjectWrite) -> Observed | None:
         """What happens to the claim by the write; None where it is not there."""
         claim = self._claims.get(f"{write.namespace}/{write.name}")
         if isinstance(write, CreateObject):
-            made = created(write, f"made-for-{write.uid}")
+            made = make_object(write, f"made-for-{write.uid}")
             assert isinstance(made, ResourceClaim)
             return Observed(WatchType.ADDED, self._keep(made))
         if claim is None or claim.metadata.uid != write.uid:
@@ -45,12 +45,12 @@ class Allocations:
         assert isinstance(changed, ResourceClaim)
         return Observed(WatchType.MODIFIED, self._keep(changed))
 
-    def again(self, pod: Pod, again: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+    def recreate(self, pod: Pod, again: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         """The pod that comes in the place of another, or beside it, and the claims that come with
         it, like those that were made for the other."""
-        return made_again(pod, again, self._claims)
+        return recreate_with_claims(pod, again, self._claims)
 
-    def ended(self, pod: Pod) -> Iterator[Observed]:
+    def release(self, pod: Pod) -> Iterator[Observed]:
         """What happens to the claims of a pod that is gone."""
         uid = pod.metadata.uid
         for key in used_claim_keys(pod):

@@ -108,7 +108,7 @@ class Autoscaler:
 
     def scan(self, now_ns: int) -> None:
         """Every ten seconds."""
-        bins, left = self._with_pending(now_ns)
+        bins, left = self._place_pending(now_ns)
         self._grow(left, now_ns)
         self._shrink(bins, now_ns)
 
@@ -129,7 +129,7 @@ class Autoscaler:
                 made.free[name] = made.free.get(name, 0) - amount
         return made
 
-    def _with_pending(self, now_ns: int) -> tuple[dict[str, Bin], list[Pod]]:
+    def _place_pending(self, now_ns: int) -> tuple[dict[str, Bin], list[Pod]]:
         """All nodes with whatever waits for room put where it fits; and who is left."""
         bins = {
             m.name: self.bin_of(m, self._pods_on(m) if m.ready_ns <= now_ns else ())
@@ -208,7 +208,7 @@ class Autoscaler:
         room, pods = self._rooms[machine.group.name], self._movable(machine)
         used: dict[str, int] = {}
         for pod in pods:
-            if not _may_go(pod):
+            if not _is_evictable(pod):
                 return False
             for name, amount in self.needs_of(pod).items():
                 used[name] = used.get(name, 0) + amount
@@ -240,7 +240,7 @@ def _is_of_daemon_set(pod: Pod) -> bool:
     return owner is not None and owner.kind == "DaemonSet"
 
 
-def _may_go(pod: Pod) -> bool:
+def _is_evictable(pod: Pod) -> bool:
     """Whether it may be evicted: somebody makes it again, and nobody says otherwise."""
     said: Any = (pod.metadata.annotations or {}).get(SAFE)
     if said is not None:

@@ -42,7 +42,7 @@ class Drain(msgspec.Struct, frozen=True, rename="camel"):
     stays: tuple[str, ...]
 
 
-class _Tried:
+class _TrialWorld:
     """A world, and what the last attempt for each pod came to."""
 
     def __init__(self, engine: Engine) -> None:
@@ -52,7 +52,7 @@ class _Tried:
     def place(self, pod: Pod, claims: Iterable[ResourceClaim]) -> Decision | None:
         """Try one more pod, with claims of its own; None where nobody tries it."""
         for claim in claims:
-            self.world.happen(WatchType.ADDED, claim)
+            self.world.apply_change(WatchType.ADDED, claim)
         self.world.add_pod(pod)
         return self.last.get(pod.metadata.uid)
 
@@ -62,22 +62,22 @@ def fit(
 ) -> Fit:
     """How many copies of the pod fit, up to so many, once what waits has been placed. `related`:
     what comes with the pod; of claims that were made for it, each copy gets its own."""
-    tried = _Tried(engine)
+    tried = _TrialWorld(engine)
     waiting = (_patient(arrival.pod) for arrival in workload.arrivals)
     others = (*workload.related, *related)
     tried.world.start(workload.nodes, (*workload.placed, *waiting), others)
     tried.world.settle()
     by_node: dict[str, int] = {}
     for i in range(most):
-        copy = _pending(pod, f"{pod.metadata.name or 'pod'}-copy-{i}")
-        decision = tried.place(*tried.world.again(pod, copy))
+        copy = _make_pending(pod, f"{pod.metadata.name or 'pod'}-copy-{i}")
+        decision = tried.place(*tried.world.recreate(pod, copy))
         if decision is None:
-            return Fit(i, by_node, _not_tried(pod), {})
+            return Fit(i, by_node, _describe_skipped(pod), {})
         if decision.outcome is not Outcome.PLACED:
             found = decision.diagnosis
             refused = found.refused or (found.pre_filter,) if found is not None else ()
             refusals = count_reasons(refusal for refusal in refused if refusal is not None)
-            return Fit(i, by_node, _why(decision), refusals)
+            return Fit(i, by_node, _describe_rejection(decision), refusals)
         by_node[decision.node_name] = by_node.get(decision.node_name, 0) + 1
     return Fit(most, by_node, "", {})
 
@@ -90,7 +90,7 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
     here = [pod for pod in workload.placed if pod.spec.node_name == node_name]
     stays = [pod for pod in here if belongs_to_node(pod)]
     goes = [pod for pod in here if not belongs_to_node(pod) and not pod.is_terminal]
-    tried = _Tried(engine)
+    tried = _TrialWorld(engine)
     # Closed is not enough: there are pods that tolerate it.
     nodes = (node for node in workload.nodes if node.metadata.name != node_name)
     waiting = (_patient(arrival.pod) for arrival in workload.arrivals)
@@ -101,7 +101,9 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
     moves, stuck = {}, {}
     leaving = [entry.pod for entry in free]
     coming = [
-        tried.world.again(pod, _pending(pod, pod.metadata.name, f"{pod.metadata.uid}-moved"))
+        tried.world.recreate(
+            pod, _make_pending(pod, pod.metadata.name, f"{pod.metadata.uid}-moved")
+        )
         for pod in leaving
     ]
     for pod in leaving:
@@ -111,17 +113,19 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
         if decision is not None and decision.outcome is Outcome.PLACED:
             moves[pod.key] = decision.node_name
         else:
-            stuck[pod.key] = _not_tried(pod) if decision is None else _why(decision)
+            stuck[pod.key] = (
+                _describe_skipped(pod) if decision is None else _describe_rejection(decision)
+            )
     kept = tuple(entry.pod.key for entry in violating)
     return Drain(moves, stuck, kept, tuple(pod.key for pod in stays))
 
 
-def _why(decision: Decision) -> str:
+def _describe_rejection(decision: Decision) -> str:
     """Without what is said of evictions: they were out of the question."""
     return decision.message if decision.diagnosis is None else decision.diagnosis.message()
 
 
-def _pending(pod: Pod, name: str, uid: str = "") -> Pod:
+def _make_pending(pod: Pod, name: str, uid: str = "") -> Pod:
     """A new pod like this one."""
     meta = msgspec.structs.replace(
         pod.metadata, name=name, uid=uid or name, deletion_timestamp=None
@@ -140,7 +144,7 @@ def _by_priority(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (-pod.priority, pod.key))
 
 
-def _not_tried(pod: Pod) -> str:
+def _describe_skipped(pod: Pod) -> str:
     if pod.spec.scheduling_gates:
         return "waiting for scheduling gates"
     return f"no profile for scheduler {pod.spec.scheduler_name!r}"

@@ -37,7 +37,7 @@ def patched(pod: Pod, write: PatchPodStatus) -> Pod:
     return msgspec.structs.replace(pod, status=status)
 
 
-def created(write: CreateObject, uid: str) -> ApiObject:
+def make_object(write: CreateObject, uid: str) -> ApiObject:
     """The object that is made; nobody can give one a status as it is made."""
     fields = {**write.body, "status": {}, "metadata": {**write.body["metadata"], "uid": uid}}
     made: ApiObject = msgspec.convert(fields, write.view)

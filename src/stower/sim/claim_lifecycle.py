@@ -36,7 +36,7 @@ TEMPLATE: Final = Kind(
 )
 
 
-def made_claim(pod: Pod, entry: str, spec: ResourceClaimSpec) -> ResourceClaim:
+def make_claim(pod: Pod, entry: str, spec: ResourceClaimSpec) -> ResourceClaim:
     """The pod's own claim for one of its entries."""
     owner = OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", True)
     uid = f"claim-of-{pod.metadata.uid}-{entry}"
@@ -55,7 +55,7 @@ def with_claims(pod: Pod, names: Mapping[str, str]) -> Pod:
     return msgspec.structs.replace(pod, status=status)
 
 
-def made_from(
+def make_claims(
     pod: Pod, templates: Mapping[str, ClaimTemplate]
 ) -> tuple[Pod, tuple[ResourceClaim, ...]]:
     """The pod, with claims from the templates (by namespace/name) that it names and that there are,
@@ -66,12 +66,12 @@ def made_from(
         name = entry.resource_claim_template_name
         template = templates.get(f"{pod.metadata.namespace}/{name}") if name else None
         if template is not None and entry.name not in known:
-            made[entry.name] = made_claim(pod, entry.name, template.spec.spec)
+            made[entry.name] = make_claim(pod, entry.name, template.spec.spec)
     names = {entry: claim.metadata.name for entry, claim in made.items()}
     return (with_claims(pod, names) if names else pod), tuple(made.values())
 
 
-def made_again(
+def recreate_with_claims(
     pod: Pod, again: Pod, claims: Mapping[str, ResourceClaim]
 ) -> tuple[Pod, tuple[ResourceClaim, ...]]:
     """The pod that comes in the place of another, with claims like those that were made for it;
@@ -81,12 +81,12 @@ def made_again(
         name = status.resource_claim_name
         claim = claims.get(f"{pod.metadata.namespace}/{name}") if name else None
         if claim is not None and claim.metadata.controller_uid == pod.metadata.uid:
-            made[status.name] = made_claim(again, status.name, claim.spec)
+            made[status.name] = make_claim(again, status.name, claim.spec)
     names = {entry: claim.metadata.name for entry, claim in made.items()}
     return (with_claims(again, names) if names else again), tuple(made.values())
 
 
-def given_back(claim: ResourceClaim, leaving: Container[str]) -> ResourceClaim | None:
+def release_claim(claim: ResourceClaim, leaving: Container[str]) -> ResourceClaim | None:
     """The claim once pods of these uids have gone from their nodes, to be placed anew: its devices
     are free when nobody is left. None for one that is made with its pod's node."""
     if extended_claim_owner(claim) in leaving:

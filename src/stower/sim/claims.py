@@ -14,7 +14,7 @@ from stower.model.kinds import Pod, PodScheduling, ResourceClaim
 from stower.model.kinds.resource_claim import FINALIZER, ResourceClaimSpec, ResourceClaimStatus
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
-from stower.sim.claim_lifecycle import made_claim, with_claims
+from stower.sim.claim_lifecycle import make_claim, with_claims
 from stower.sim.server import Change, Server
 
 LATE_NS: Final = (SECOND_NS // 20, 3 * SECOND_NS)
@@ -28,12 +28,12 @@ class Claims:
         self._server = server
         self._seed = seed
         self._is_up = True
-        server.tell.append(self._happened)
+        server.tell.append(self._on_change)
 
     def make(self, pod: Pod, specs: dict[str, dict[str, Any]]) -> None:
         """Claims of the pod's own, by the entries that name a template; soon."""
         chance = random.Random(f"{self._seed}:claims:{pod.metadata.uid}")
-        self._agenda.after(chance.randint(*LATE_NS), lambda: self._make(pod, specs))
+        self._agenda.schedule_after(chance.randint(*LATE_NS), lambda: self._make(pod, specs))
 
     def _make(self, pod: Pod, specs: dict[str, dict[str, Any]]) -> None:
         found = self._server.get(Pod, pod.metadata.key)
@@ -41,7 +41,7 @@ class Claims:
             return
         names = {}
         for entry, spec in specs.items():
-            claim = made_claim(pod, entry, msgspec.convert(spec, ResourceClaimSpec))
+            claim = make_claim(pod, entry, msgspec.convert(spec, ResourceClaimSpec))
             self._server.put(claim)
             names[entry] = claim.metadata.name
         self._server.put(with_claims(found, names))
@@ -54,60 +54,64 @@ class Claims:
         """It is back, and sees what there is to do."""
         self._is_up = True
         for claim in [*self._server.all(ResourceClaim).values()]:
-            self._later(claim)
+            self._schedule_release(claim)
 
-    def _happened(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         _, kind, obj = change
         if isinstance(obj, ResourceClaim) and kind is not WatchType.DELETED:
-            self._later(obj)
+            self._schedule_release(obj)
         elif isinstance(obj, Pod) and (kind is WatchType.DELETED or obj.is_terminal):
             uid = obj.metadata.uid
             if kind is WatchType.DELETED:
-                self._said_later(obj)
+                self._schedule_collection(obj)
             for claim in self._server.all(ResourceClaim).values():
                 if claim.is_reserved_for(uid) or claim.metadata.controller_uid == uid:
-                    self._later(claim)
+                    self._schedule_release(claim)
 
-    def _said_later(self, pod: Pod) -> None:
+    def _schedule_collection(self, pod: Pod) -> None:
         """What was said about a pod that is gone is collected, whoever is down."""
         chance = random.Random(f"{self._seed}:said:{pod.metadata.uid}")
-        self._agenda.after(chance.randint(*LATE_NS), lambda: self._collect(pod))
+        self._agenda.schedule_after(chance.randint(*LATE_NS), lambda: self._collect(pod))
 
     def _collect(self, pod: Pod) -> None:
         found = self._server.get(PodScheduling, pod.metadata.key)
         if found is not None and found.owner_uid == pod.metadata.uid:
             self._server.remove(found)
 
-    def _later(self, claim: ResourceClaim) -> None:
+    def _schedule_release(self, claim: ResourceClaim) -> None:
         if not self._is_up or not self._has_work(claim):
             return
         meta = claim.metadata
         chance = random.Random(f"{self._seed}:{meta.uid}:{meta.resource_version}")
-        self._agenda.after(chance.randint(*LATE_NS), lambda: self._give_back(meta.key, meta.uid))
+        self._agenda.schedule_after(
+            chance.randint(*LATE_NS), lambda: self._release(meta.key, meta.uid)
+        )
 
     def _has_work(self, claim: ResourceClaim) -> bool:
         reserved = claim.status.reserved_for or ()
-        if any(not self._lives(consumer.name, consumer.uid, claim) for consumer in reserved):
+        if any(
+            not self._is_consumer_alive(consumer.name, consumer.uid, claim) for consumer in reserved
+        ):
             return True
         if claim.metadata.deletion_timestamp is not None and claim.metadata.finalizers:
             return FINALIZER in claim.metadata.finalizers and not reserved
         return not reserved and self._owner_is_gone(claim)
 
-    def _lives(self, name: str, uid: str, claim: ResourceClaim) -> bool:
+    def _is_consumer_alive(self, name: str, uid: str, claim: ResourceClaim) -> bool:
         pod = self._server.get(Pod, f"{claim.metadata.namespace}/{name}")
         return pod is not None and pod.metadata.uid == uid and not pod.is_terminal
 
     def _owner_is_gone(self, claim: ResourceClaim) -> bool:
         owner = claim.metadata.controller
-        return owner is not None and not self._lives(owner.name, owner.uid, claim)
+        return owner is not None and not self._is_consumer_alive(owner.name, owner.uid, claim)
 
-    def _give_back(self, key: str, uid: str) -> None:
+    def _release(self, key: str, uid: str) -> None:
         """One step: consumers that are gone; then the claim of a pod that is gone."""
         claim = self._server.get(ResourceClaim, key)
         if not self._is_up or claim is None or claim.metadata.uid != uid:
             return
         reserved = claim.status.reserved_for or ()
-        left = tuple(c for c in reserved if self._lives(c.name, c.uid, claim))
+        left = tuple(c for c in reserved if self._is_consumer_alive(c.name, c.uid, claim))
         is_ours = FINALIZER in (claim.metadata.finalizers or ())  # else a driver's to deallocate
         if len(left) != len(reserved):
             status = msgspec.structs.replace(claim.status, reserved_for=left or None)

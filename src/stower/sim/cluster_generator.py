@@ -55,7 +55,7 @@ def cluster(
     classes = (DATABASE_CLASS,) if pods else ()
     made = _pods(pods, draw)
     if course is not None:
-        made = _timed([*made], course, random.Random(f"{seed}:course"))
+        made = _assign_times([*made], course, random.Random(f"{seed}:course"))
     for document in (*_nodes(nodes, draw), *classes, *made):
         yield msgspec.json.encode(document)
 
@@ -68,7 +68,7 @@ class Course(msgspec.Struct, frozen=True):
     lifetime: Lifetime
 
 
-def _timed(pods: list[Json], course: Course, chance: random.Random) -> Iterator[Json]:
+def _assign_times(pods: list[Json], course: Course, chance: random.Random) -> Iterator[Json]:
     """The pods with their times, templates mixed."""
     chance.shuffle(pods)
     times = course.process(len(pods), course.until_s, chance)

@@ -107,22 +107,22 @@ class ControllerProcess:
         now_ns, life = self._agenda.now_ns, self._life
         for call in actors.step(now_ns):
 
-            def answered(status: int, found: Any, call: Call = call) -> None:
+            def on_answer(status: int, found: Any, call: Call = call) -> None:
                 if life != self._life or self._actors is None:
                     return
                 code, body = found if status == OK and found is not None else (status, b"")
                 self._actors.answered(call.id, code, body)
                 self._step()
 
-            link.ask(lambda call=call: self._carry_out(call), answered)  # type: ignore[misc]
+            link.ask(lambda call=call: self._carry_out(call), on_answer)  # type: ignore[misc]
         if actors.faults:
             raise ValueError(f"{self._name}: {actors.faults[0]}")
         due_ns = actors.next_wake_ns
         if due_ns is not None and (self._wake_ns is None or due_ns < self._wake_ns):
             self._wake_ns = max(due_ns, now_ns)
-            self._agenda.at(self._wake_ns, lambda: self._woken(life, self._wake_ns))
+            self._agenda.schedule_at(self._wake_ns, lambda: self._on_wake(life, self._wake_ns))
 
-    def _woken(self, life: int, at_ns: int | None) -> None:
+    def _on_wake(self, life: int, at_ns: int | None) -> None:
         if (
             life == self._life
             and self._wake_ns is not None

@@ -55,27 +55,27 @@ def with_devices(
         if chance.random() >= SHARE_OF_TEMPLATES:
             changed.append(template)
         elif chance.random() < 0.25:
-            changed.append(_extended(template))
+            changed.append(_use_extended_resource(template))
         elif chance.random() < 0.2:
             name = f"together-{i}"
-            happenings.append(AddClaim(0, _claim(name, _wanted(chance))))
+            happenings.append(AddClaim(0, _claim(name, _draw_claim_spec(chance))))
             entry = {"name": "device", "resourceClaimName": name}
-            changed.append(_claiming(template, entry))
+            changed.append(_add_claim(template, entry))
         else:
             entry = {"name": "device", "resourceClaimTemplateName": "device"}
-            claiming = _claiming(template, entry)
-            changed.append(msgspec.structs.replace(claiming, claim=_wanted(chance)))
+            claiming = _add_claim(template, entry)
+            changed.append(msgspec.structs.replace(claiming, claim=_draw_claim_spec(chance)))
     for _ in range(chance.randint(0, DELETIONS_MAX)):
         pod = f"{chance.choice(templates).name}-{chance.randint(1, 30)}"
         happenings.append(DeletePod(chance.randrange(active_ms), pod))
     return changed, happenings
 
 
-def _claiming(template: Template, entry: Json) -> Template:
+def _add_claim(template: Template, entry: Json) -> Template:
     return msgspec.structs.replace(template, spec={**template.spec, "resourceClaims": [entry]})
 
 
-def _extended(template: Template) -> Template:
+def _use_extended_resource(template: Template) -> Template:
     """What asks for a GPU as for any other resource of a node."""
     (container,) = template.spec["containers"]
     requests = {**container["resources"]["requests"], EXTENDED: "1"}
@@ -147,7 +147,7 @@ def _of(model: str, **more: Any) -> Json:
     return {"deviceClassName": CLASS, "selectors": [selector], **more}
 
 
-def _wanted(chance: random.Random) -> Json:
+def _draw_claim_spec(chance: random.Random) -> Json:
     """What a claim asks for."""
     milli = {"requests": {"milli": str(chance.choice((100, 130, 500, 900)))}}
     old, new = ({"name": "device", "exactly": _of(model)} for model in ("old", "new"))

@@ -74,7 +74,7 @@ def _spec(parent: str, priority: int, chance: random.Random) -> Json:
     return {**constraints, **above, "priority": priority}
 
 
-def _when(chance: random.Random, active_ms: int) -> int:
+def _draw_time_ms(chance: random.Random, active_ms: int) -> int:
     """Before its pods, or at any time."""
     return 0 if chance.random() < 0.7 else chance.randrange(active_ms // 2)
 
@@ -85,7 +85,7 @@ def _group(
     policy: Json = {"gang": {"minCount": least}} if chance.random() < 0.8 else {"basic": {}}
     spec = {**_spec(parent, priority, chance), "schedulingPolicy": policy}
     document = {"metadata": _meta(name, "group"), "spec": spec}
-    return AddGroup(_when(chance, active_ms), msgspec.convert(document, PodGroup))
+    return AddGroup(_draw_time_ms(chance, active_ms), msgspec.convert(document, PodGroup))
 
 
 def _composite(
@@ -94,4 +94,6 @@ def _composite(
     policy = {"gang": {"minGroupCount": least}}
     spec = {**_spec(parent, priority, chance), "schedulingPolicy": policy}
     document = {"metadata": _meta(name, "composite"), "spec": spec}
-    return AddComposite(_when(chance, active_ms), msgspec.convert(document, CompositePodGroup))
+    return AddComposite(
+        _draw_time_ms(chance, active_ms), msgspec.convert(document, CompositePodGroup)
+    )

@@ -20,7 +20,7 @@ from stower.model.times import SECOND_NS, time_text
 from stower.plugins.warm_capacity import find_warm_controller
 from stower.sim.agenda import Agenda
 from stower.sim.autoscaler import Autoscaler, Machine, NodeGroup
-from stower.sim.checkers.checker import Broken
+from stower.sim.checkers.checker import ViolationError
 from stower.sim.hub_day import DAY_S, Day, User
 from stower.sim.hub_laws import LAWS, Law
 from stower.sim.hub_policies import (
@@ -74,7 +74,7 @@ class HubDay:
         self.agenda = Agenda()
         self.agenda.now_ns = EPOCH_NS
         self.server = Server(lambda: self.agenda.now_ns)
-        self.server.tell.append(self._happened)
+        self.server.tell.append(self._on_change)
         settings = settings_of(scenario, policy, day, EPOCH_NS)
         self.settings = settings
         self.engine = build_engine(configuration_of(scenario, policy, settings), seed=day.seed)
@@ -98,20 +98,22 @@ class HubDay:
         """From the first minute to the last."""
         self._order(self.scenario.node_groups()[0], warm=True)
         self._is_listed = True
-        self._send(Listed((*self.server.everything(),)))
+        self._send(Listed((*self.server.list_objects(),)))
         for i, user in enumerate(self.day.users):
             at_ns = EPOCH_NS + int(user.arrival_s * SECOND_NS)
-            self.agenda.at(at_ns, lambda i=i, user=user: self._come(i, user))  # type: ignore[misc]
+            self.agenda.schedule_at(at_ns, lambda i=i, user=user: self._add_user(i, user))  # type: ignore[misc]
         self._scan()
-        self.agenda.after(LOOK_NS + SECOND_NS, self._look)  # never in the moment of a scan
+        self.agenda.schedule_after(
+            LOOK_NS + SECOND_NS, self._check_laws
+        )  # never in the moment of a scan
         end_ns = EPOCH_NS + int(DAY_S * SECOND_NS)
         try:
             self.agenda.run(end_ns)
-        except Broken as broken:
+        except ViolationError as broken:
             at_s = (self.agenda.now_ns - EPOCH_NS) / SECOND_NS
             self.outcome.broken = f"at {at_s:.0f} s: {broken}"
         for machine in self.machines.values():
-            self._paid(machine)
+            self._add_cost(machine)
         self._count_moves()
         for user in self._waiting.values():
             self.outcome.waits_s.append(DAY_S - user.arrival_s)
@@ -121,14 +123,14 @@ class HubDay:
         """Whether somebody uses it."""
         return pod.metadata.uid in self._came_ns
 
-    def came_ns(self, pod: Pod) -> int:
+    def arrival_ns(self, pod: Pod) -> int:
         """When the user came."""
         return self._came_ns[pod.metadata.uid]
 
-    def _look(self) -> None:
+    def _check_laws(self) -> None:
         for law in self._laws:
-            law.looked()
-        self.agenda.after(LOOK_NS, self._look)
+            law.check()
+        self.agenda.schedule_after(LOOK_NS, self._check_laws)
 
     def _count_moves(self) -> None:
         """What the scheduler deleted for users is what it deleted for nothing else."""
@@ -142,13 +144,13 @@ class HubDay:
 
     # Users
 
-    def _come(self, i: int, user: User) -> None:
+    def _add_user(self, i: int, user: User) -> None:
         name = f"jupyter-{i}"
         self._waiting[name] = user
         self._came_ns[name] = self.agenda.now_ns
         self.server.put(user_of(name, user.lecture, time_text(self.agenda.now_ns)))
 
-    def _bound(self, pod: Pod) -> None:
+    def _on_bind(self, pod: Pod) -> None:
         """A kubelet starts it once it has the image."""
         name, now_ns = pod.metadata.name, self.agenda.now_ns
         machine = self.machines.get(pod.spec.node_name)
@@ -160,12 +162,12 @@ class HubDay:
             del self._waiting[name]
             self.outcome.cold += machine.pulled_ns > now_ns
             for law in self._laws:
-                law.bound(pod, machine)
+                law.on_bind(pod, machine)
             wait_s = (at_ns - EPOCH_NS) / SECOND_NS - user.arrival_s
             self.outcome.waits_s.append(max(0.0, wait_s))
             ends_ns = at_ns + int(user.life_s * SECOND_NS)
-            self.agenda.at(ends_ns, lambda: self._end(pod))
-        self.agenda.at(at_ns, lambda: self._start(pod))
+            self.agenda.schedule_at(ends_ns, lambda: self._end(pod))
+        self.agenda.schedule_at(at_ns, lambda: self._start(pod))
 
     def _start(self, pod: Pod) -> None:
         found = self.server.get(Pod, pod.metadata.key)
@@ -235,8 +237,8 @@ class HubDay:
         if warm:
             self._register(name)
         else:
-            self.agenda.at(ready_ns, lambda: self._register(name))
-            self.agenda.at(pulled_ns, lambda: self._pulled(name))
+            self.agenda.schedule_at(ready_ns, lambda: self._register(name))
+            self.agenda.schedule_at(pulled_ns, lambda: self._finish_pull(name))
         return True
 
     def _register(self, name: str) -> None:
@@ -257,22 +259,22 @@ class HubDay:
             document["status"]["images"] = IMAGES
         self.server.put(msgspec.convert(document, Node))
 
-    def _pulled(self, name: str) -> None:
+    def _finish_pull(self, name: str) -> None:
         node = self.server.get(Node, name)
         if node is not None:
             images = msgspec.convert({"images": IMAGES}, type(node.status)).images
             status = msgspec.structs.replace(node.status, images=images)
             self.server.put(msgspec.structs.replace(node, status=status))
 
-    def _paid(self, machine: Machine) -> None:
+    def _add_cost(self, machine: Machine) -> None:
         hours = (self.agenda.now_ns - machine.ordered_ns) / SECOND_NS / 3600
         self.outcome.node_hours += hours
         self.outcome.cost += hours * machine.group.price_per_hour
 
     def _remove(self, machine: Machine) -> None:
         for law in self._laws:
-            law.removed(machine)
-        self._paid(machine)
+            law.on_removal(machine)
+        self._add_cost(machine)
         node = self.server.get(Node, machine.name)
         if node is not None:
             self.server.remove(node)
@@ -282,28 +284,28 @@ class HubDay:
     def _scan(self) -> None:
         self._keep()
         self.autoscaler.scan(self.agenda.now_ns)
-        self.agenda.after(SCAN_NS, self._scan)
+        self.agenda.schedule_after(SCAN_NS, self._scan)
 
     # The API, and the engine
 
-    def _happened(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         _, kind, obj = change
         if not self._is_listed:
             return
         self._inbox.append(Observed(kind, obj))
         if isinstance(obj, Pod):
             if kind.value == "DELETED" and obj.metadata.name.startswith("user-placeholder-"):
-                self._again(obj)
+                self._recreate(obj)
             elif kind.value == "MODIFIED" and obj.metadata.deletion_timestamp is not None:
-                self.agenda.at(self.agenda.now_ns, lambda: self.server.remove(obj))
+                self.agenda.schedule_at(self.agenda.now_ns, lambda: self.server.remove(obj))
             elif kind.value == "MODIFIED" and obj.spec.node_name and not obj.status.start_time:
                 if obj.metadata.uid not in self._told:
                     self._told.add(obj.metadata.uid)
-                    self._bound(obj)
+                    self._on_bind(obj)
         if not self._is_stepping:
             self._step()
 
-    def _again(self, pod: Pod) -> None:
+    def _recreate(self, pod: Pod) -> None:
         """The StatefulSet makes it again, under its name."""
         i = int(pod.metadata.name.rpartition("-")[2])
         now_ns = self.agenda.now_ns
@@ -312,7 +314,7 @@ class HubDay:
             if i < self._count and self.server.get(Pod, pod.metadata.key) is None:
                 self._make_placeholder(i)
 
-        self.agenda.at(now_ns, make)
+        self.agenda.schedule_at(now_ns, make)
 
     def _send(self, event: Event) -> None:
         self._inbox.append(event)
@@ -330,7 +332,7 @@ class HubDay:
                 more = self._warm.figures.moved - len(self._moves_ns)
                 self._moves_ns += [self.agenda.now_ns] * more
                 for law in self._laws * more:
-                    law.moved()
+                    law.on_move()
         self._is_stepping = False
         self._sleep()
 
@@ -350,9 +352,9 @@ class HubDay:
         if due_ns is None or (self._wake_ns is not None and self._wake_ns <= due_ns):
             return
         self._wake_ns = due_ns
-        self.agenda.at(due_ns, lambda: self._woken(due_ns))
+        self.agenda.schedule_at(due_ns, lambda: self._on_wake(due_ns))
 
-    def _woken(self, at_ns: int) -> None:
+    def _on_wake(self, at_ns: int) -> None:
         if self._wake_ns == at_ns:
             self._wake_ns = None
             due_ns = self.engine.next_wake_ns

@@ -104,7 +104,7 @@ def _rows(
         yield found
 
 
-def drawn_day(seed: int, lectures: bool) -> Day:
+def draw_day(seed: int, lectures: bool) -> Day:
     """A day of about 900 users, of whom half come to lectures where there are some."""
     chance = random.Random(f"{seed}:hub")
     users = [*_ordinary(chance, 400 if lectures else 900)]

@@ -10,7 +10,7 @@ from stower.model.kinds.warm_pool import Repositioning
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.autoscaler import Autoscaler, Bin, Machine
-from stower.sim.checkers.checker import Broken
+from stower.sim.checkers.checker import ViolationError
 from stower.sim.server import Server
 
 LIMITS: Final = Repositioning()
@@ -30,7 +30,7 @@ class Hub(Protocol):
     def is_user(self, pod: Pod) -> bool:
         """Whether somebody uses it."""
 
-    def came_ns(self, pod: Pod) -> int:
+    def arrival_ns(self, pod: Pod) -> int:
         """When the user came."""
 
 
@@ -42,21 +42,21 @@ class Law:
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """Asked now and then, when all that happens at once has happened."""
 
-    def bound(self, pod: Pod, machine: Machine) -> None:
+    def on_bind(self, pod: Pod, machine: Machine) -> None:
         """A user was given a node."""
 
-    def moved(self) -> None:
+    def on_move(self) -> None:
         """A placeholder was moved."""
 
-    def removed(self, machine: Machine) -> None:
+    def on_removal(self, machine: Machine) -> None:
         """The autoscaler takes a node away."""
 
-    def broken(self, what: str) -> Broken:
+    def violation(self, what: str) -> ViolationError:
         """To be raised."""
-        return Broken(self.name, what)
+        return ViolationError(self.name, what)
 
     def without_placeholders(self, machine: Machine) -> Bin:
         """Its room, with users alone."""
@@ -68,12 +68,12 @@ class Law:
         return machine.pulled_ns <= self.hub.agenda.now_ns
 
 
-class NobodyWaits(Law):
+class UserWaits(Law):
     """No user waits while evicting placeholders on a ready node would let that one in."""
 
     name = "nobody waits for placeholders"
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """Of all who wait."""
         waiting = [p for p in self.hub.server.pods_on("").values() if self.hub.is_user(p)]
         if not waiting:
@@ -83,7 +83,7 @@ class NobodyWaits(Law):
             room = self.without_placeholders(machine)
             for pod in waiting:
                 if room.take(pod, scaler.needs_of(pod)):
-                    raise self.broken(
+                    raise self.violation(
                         f"user {pod.metadata.name} would fit on {machine.name} without placeholders"
                     )
 
@@ -94,22 +94,22 @@ class ReadyNodes(Law):
 
     name = "ready nodes"
 
-    def bound(self, pod: Pod, machine: Machine) -> None:
+    def on_bind(self, pod: Pod, machine: Machine) -> None:
         """Of each."""
         hub = self.hub
         if self.is_ready(machine):
             return
-        came_ns = hub.came_ns(pod) // SECOND_NS * SECOND_NS  # what the API says has no fractions
+        came_ns = hub.arrival_ns(pod) // SECOND_NS * SECOND_NS  # what the API says has no fractions
         waited_ns = hub.agenda.now_ns - came_ns
         if waited_ns < WAITED_NS:
             told = f"user {pod.metadata.name} is bound to {machine.name}, which is pulling images,"
-            raise self.broken(
+            raise self.violation(
                 f"{told} after {waited_ns / SECOND_NS:g} s, want a wait of "
                 f"{WAITED_NS / SECOND_NS:g} s"
             )
         for other in filter(self.is_ready, hub.autoscaler.machines.values()):
             if self.without_placeholders(other).take(pod, hub.autoscaler.needs_of(pod)):
-                raise self.broken(
+                raise self.violation(
                     f"user {pod.metadata.name} is bound to {machine.name}, which is pulling "
                     f"images, although {other.name} is ready and has room"
                 )
@@ -124,17 +124,17 @@ class Moves(Law):
         super().__init__(hub)
         self._at_ns: list[int] = []
 
-    def moved(self) -> None:
+    def on_move(self) -> None:
         """By when the last few were."""
         now_ns = self.hub.agenda.now_ns
         self._at_ns = [at_ns for at_ns in self._at_ns if at_ns > now_ns - MINUTE_NS] + [now_ns]
         if len(self._at_ns) > LIMITS.per_minute:
-            raise self.broken(
+            raise self.violation(
                 f"{len(self._at_ns)} within a minute, want at most {LIMITS.per_minute}"
             )
 
 
-class Emptied(Law):
+class EmptyNodes(Law):
     """A node that all users have left is rid of its placeholders, where other nodes with users have
     room for them."""
 
@@ -144,7 +144,7 @@ class Emptied(Law):
         super().__init__(hub)
         self._since_ns: dict[str, int] = {}
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """How long each could have been emptied."""
         hub, scaler = self.hub, self.hub.autoscaler
         ready = [*filter(self.is_ready, scaler.machines.values())]
@@ -161,21 +161,21 @@ class Emptied(Law):
                 continue
             since_ns = self._since_ns[machine.name] = was.get(machine.name, now_ns)
             if now_ns - since_ns > EMPTIED_NS:
-                raise self.broken(
+                raise self.violation(
                     f"the placeholders on {machine.name}, which has no users, could have moved for "
                     f"{EMPTIED_NS / SECOND_NS:g} s"
                 )
 
 
-class Pulling(Law):
+class PullingNodes(Law):
     """The autoscaler removes no node that still pulls."""
 
     name = "pulling"
 
-    def removed(self, machine: Machine) -> None:
+    def on_removal(self, machine: Machine) -> None:
         """Of each."""
         if not self.is_ready(machine):
-            raise self.broken(f"{machine.name} is removed while it pulls images")
+            raise self.violation(f"{machine.name} is removed while it pulls images")
 
 
 class Room(Law):
@@ -183,12 +183,12 @@ class Room(Law):
 
     name = "room"
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """Of each that is there."""
         for machine in self.hub.autoscaler.machines.values():
             pods = self.hub.server.pods_on(machine.name).values()
             if min(self.hub.autoscaler.bin_of(machine, pods).free.values()) < 0:
-                raise self.broken(f"the pods on {machine.name} request more than it has")
+                raise self.violation(f"the pods on {machine.name} request more than it has")
 
 
-LAWS: Final[tuple[type[Law], ...]] = (NobodyWaits, ReadyNodes, Moves, Emptied, Pulling, Room)
+LAWS: Final[tuple[type[Law], ...]] = (UserWaits, ReadyNodes, Moves, EmptyNodes, PullingNodes, Room)

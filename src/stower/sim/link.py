@@ -89,21 +89,21 @@ class Link:
         self._on_change = on_change
         self._is_open = True
         self.streams = {view: Stream(view) for view in views}
-        server.tell.append(self._happened)
+        server.tell.append(self._on_server_change)
         for stream in self.streams.values():
             self._list_later(stream)
 
     def close(self) -> None:
         """The process is gone: nothing reaches it any more."""
         self._is_open = False
-        self._server.tell.remove(self._happened)
+        self._server.tell.remove(self._on_server_change)
 
     @property
     def is_ready(self) -> bool:
         """Everything has been listed once."""
         return all(stream.is_listed for stream in self.streams.values())
 
-    def everything(self) -> tuple[ApiObject, ...]:
+    def list_objects(self) -> tuple[ApiObject, ...]:
         """All that is known by now."""
         return tuple(obj for s in self.streams.values() for obj in s.objects.values())
 
@@ -121,13 +121,13 @@ class Link:
         def arrive() -> None:
             found = do() if reaches else None
 
-            def back() -> None:
+            def deliver() -> None:
                 if self._is_open:
                     answered(200 if status is None else status, found)
 
-            self._agenda.after(self._delay_ns(), back)
+            self._agenda.schedule_after(self._delay_ns(), deliver)
 
-        self._agenda.after(self._delay_ns(), arrive)
+        self._agenda.schedule_after(self._delay_ns(), arrive)
 
     def _delay_ns(self) -> int:
         more = sum(weather.delay_ns(self._chance) for weather in self._weather)
@@ -139,14 +139,16 @@ class Link:
         """The watch breaks; it is taken up again after a pause."""
         stream.is_watched = False
         stream.connection += 1
-        self._agenda.after(self._chance.randint(*RECONNECT_NS), lambda: self._resume(stream))
+        self._agenda.schedule_after(
+            self._chance.randint(*RECONNECT_NS), lambda: self._resume(stream)
+        )
 
     def _list_later(self, stream: Stream) -> None:
         stream.is_watched = False
         stream.connection += 1
         connection = stream.connection
 
-        def listed() -> None:
+        def on_list() -> None:
             if not self._is_open or stream.connection != connection:
                 return
             found, revision = [*self._server.all(stream.view).values()], self._server.revision
@@ -163,9 +165,9 @@ class Link:
                 self._on_list()
                 self._follow(stream)
 
-            self._agenda.after(self._delay_ns(), arrive)
+            self._agenda.schedule_after(self._delay_ns(), arrive)
 
-        self._agenda.after(self._delay_ns(), listed)
+        self._agenda.schedule_after(self._delay_ns(), on_list)
 
     def _resume(self, stream: Stream) -> None:
         if not self._is_open:
@@ -193,7 +195,7 @@ class Link:
                 self._send(stream, change)
         stream.cursor = self._server.revision
 
-    def _happened(self, change: Change) -> None:
+    def _on_server_change(self, change: Change) -> None:
         stream = self.streams.get(type(change[2]))
         if stream is not None and stream.is_watched:
             stream.cursor = change[0]
@@ -210,7 +212,7 @@ class Link:
         if not held_ns:
             stream.all_ns = max(stream.all_ns, at_ns)
         connection = stream.connection
-        self._agenda.at(at_ns, lambda: self._arrive(stream, change, connection))
+        self._agenda.schedule_at(at_ns, lambda: self._arrive(stream, change, connection))
 
     def _arrive(self, stream: Stream, change: Change, connection: int) -> None:
         if not self._is_open or stream.connection != connection:

@@ -50,7 +50,7 @@ class Size(msgspec.Struct, frozen=True):
     pods: int
 
 
-def drawn(
+def draw_script(
     seed: int,
     faults: tuple[str, ...],
     active_ns: int,

@@ -60,7 +60,7 @@ def with_negotiation(
             continue
         entries, claims = [], {}
         for j in range(chance.choice((1, 1, 2, 2, 2, 3))):
-            spec = _wanted(chance.choice(classes), chance)
+            spec = _make_claim_spec(chance.choice(classes), chance)
             if chance.random() < 0.15:
                 name = f"negotiated-{i}-{j}"
                 happenings.append(AddClaim(0, _claim(name, spec, chance)))
@@ -78,7 +78,7 @@ def with_negotiation(
     return changed, happenings
 
 
-def _wanted(class_name: str, chance: random.Random) -> Json:
+def _make_claim_spec(class_name: str, chance: random.Random) -> Json:
     count = chance.choice((1, 1, 1, 2))
     exactly = {"deviceClassName": class_name, "count": count}
     return {"devices": {"requests": [{"name": "device", "exactly": exactly}]}}

@@ -31,7 +31,7 @@ class Kubelets:
         self._chance = chance
         self._down: set[str] = set()
         self.lifetime_ns: dict[str, int] = {}  # by uid, of pods that end by themselves
-        server.tell.append(self._happened)
+        server.tell.append(self._on_change)
 
     def stop(self, node_name: str) -> None:
         """The kubelet is down; the node is tainted as the node controller would."""
@@ -51,7 +51,7 @@ class Kubelets:
         """It is back, and does what it had to."""
         self._down.discard(node_name)
         for pod in [*self._server.pods_on(node_name).values()]:
-            self._look(pod)
+            self._check_pod(pod)
 
     def remove_node(self, node_name: str) -> None:
         """The node is gone, and so is all that was on it."""
@@ -72,21 +72,21 @@ class Kubelets:
         spec = msgspec.structs.replace(node.spec, taints=taints)
         self._server.put(msgspec.structs.replace(node, spec=spec))
 
-    def _happened(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         _, kind, obj = change
         if isinstance(obj, Pod) and kind is not WatchType.DELETED and obj.spec.node_name:
-            self._look(obj)
+            self._check_pod(obj)
 
-    def _look(self, pod: Pod) -> None:
+    def _check_pod(self, pod: Pod) -> None:
         if self._server.get(Node, pod.spec.node_name) is None:
             # Bound while its node went: what collects garbage finds it.
-            self._later(pod, END_NS, self._server.remove)
+            self._schedule(pod, END_NS, self._server.remove)
         elif pod.metadata.deletion_timestamp is not None:
-            self._later(pod, END_NS, self._server.remove)
+            self._schedule(pod, END_NS, self._server.remove)
         elif pod.status.phase == "Pending":
-            self._later(pod, START_NS, self._run)
+            self._schedule(pod, START_NS, self._run)
 
-    def _later(self, pod: Pod, within_ns: tuple[int, int], do: Callable[[Pod], None]) -> None:
+    def _schedule(self, pod: Pod, within_ns: tuple[int, int], do: Callable[[Pod], None]) -> None:
         was = pod.metadata.deletion_timestamp
 
         def due() -> None:
@@ -99,7 +99,7 @@ class Kubelets:
             ):
                 do(found)
 
-        self._agenda.after(self._chance.randint(*within_ns), due)
+        self._agenda.schedule_after(self._chance.randint(*within_ns), due)
 
     def _run(self, pod: Pod) -> None:
         if pod.status.phase != "Pending":
@@ -109,9 +109,9 @@ class Kubelets:
         self._server.put(msgspec.structs.replace(pod, status=status))
         lasts_ns = self.lifetime_ns.get(pod.metadata.uid)
         if lasts_ns is not None:
-            self._later(pod, (lasts_ns, lasts_ns), self._finish)
+            self._schedule(pod, (lasts_ns, lasts_ns), self._finish)
 
     def _finish(self, pod: Pod) -> None:
         status = msgspec.structs.replace(pod.status, phase="Succeeded")
         self._server.put(msgspec.structs.replace(pod, status=status))
-        self._later(pod, END_NS, self._server.remove)
+        self._schedule(pod, END_NS, self._server.remove)

@@ -93,7 +93,7 @@ def _place(world: World, maker: Maker, task: Task, name: str) -> bool:
     """Whether there was a node for the pod; otherwise it is gone again."""
     pod, claim = maker.make(task, name)
     if claim is not None:
-        world.happen(WatchType.ADDED, claim)
+        world.apply_change(WatchType.ADDED, claim)
     world.add_pod(pod)
     if world.pods[name].spec.node_name:
         return True

@@ -54,7 +54,7 @@ class FreeMilli:
         for driver, pool in dict.fromkeys(changed):
             row = state.row_of(pool)
             if driver == DRIVER and row >= 0:
-                self._free[row] = self._totals[pool] - self._taken(driver, pool)
+                self._free[row] = self._totals[pool] - self._count_taken(driver, pool)
         self._known, self._position = known, devices.log_position
         return self._free
 
@@ -63,7 +63,7 @@ class FreeMilli:
         self.column(state)
         return max(self._totals.values(), default=0)
 
-    def _taken(self, driver: str, pool: str) -> int:
+    def _count_taken(self, driver: str, pool: str) -> int:
         uses = self._devices.usage((driver, pool)).values()
         return sum(dict(use.consumed_capacity).get(MILLI, 0) for use in uses) // NANO
 

@@ -29,7 +29,7 @@ EVERYWHERE: Final = ""  # in place of a node
 FAILS = 0.02
 
 
-class Counted(Driver):
+class CountedDevices(Driver):
     """So many devices on each node; a claim wants as many as its requests say."""
 
     def __init__(self, name: str, devices: Mapping[str, int]) -> None:
@@ -41,7 +41,7 @@ class Counted(Driver):
         if self.is_failing:
             raise Refused("the driver is failing")
 
-    def left(self, node: str) -> int:
+    def count_free(self, node: str) -> int:
         """How many are free."""
         taken = sum(_count(entry) for entry in self.taken.values() if entry.node == node)
         return self.devices.get(node, 0) - taken
@@ -51,25 +51,26 @@ class Counted(Driver):
     ) -> Iterable[str]:
         """Those that have too few left for all of these."""
         self._work()
-        wanted = sum(map(wanted_by, claims))
-        return [node for node in nodes if self.left(node) < wanted]
+        wanted = sum(map(count_requested, claims))
+        return [node for node in nodes if self.count_free(node) < wanted]
 
     def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
         """Any that are free; what was taken for a claim before is noted already."""
         self._work()
-        wanted = sum(map(wanted_by, claims))
+        wanted = sum(map(count_requested, claims))
         nodes = [node] if node else sorted(self.devices)
         known = {c.metadata.uid: self.taken.get(c.metadata.uid) for c in claims}
         noted = sum(_count(entry) for entry in known.values() if entry is not None)
-        where = next((n for n in nodes if self.left(n) + noted >= wanted), None)
+        where = next((n for n in nodes if self.count_free(n) + noted >= wanted), None)
         if where is None:
             raise Refused(
-                f"{wanted} devices requested, {max((self.left(n) for n in nodes), default=0)} left"
+                f"{wanted} devices requested, "
+                f"{max((self.count_free(n) for n in nodes), default=0)} left"
             )
-        return [self._given(claim, where) for claim in claims]
+        return [self._make_allocation(claim, where) for claim in claims]
 
-    def _given(self, claim: ResourceClaim, where: str) -> Allocation:
-        names = [f"{claim.metadata.uid}-{i}" for i in range(wanted_by(claim))]
+    def _make_allocation(self, claim: ResourceClaim, where: str) -> Allocation:
+        names = [f"{claim.metadata.uid}-{i}" for i in range(count_requested(claim))]
         return Allocation([("device", where, name) for name in names], [where])
 
     def deallocate(self, claim: Entry) -> None:
@@ -77,19 +78,19 @@ class Counted(Driver):
         self._work()
 
 
-class Licences(Counted):
+class Licences(CountedDevices):
     """So many seats, which can be used on any node; as examples/drivers/licences.py."""
 
-    def left(self, node: str) -> int:
+    def count_free(self, node: str) -> int:
         """How many are free, wherever."""
         return self.devices[EVERYWHERE] - sum(map(_count, self.taken.values()))
 
-    def _given(self, claim: ResourceClaim, where: str) -> Allocation:
-        seats = super()._given(claim, "seats")
+    def _make_allocation(self, claim: ResourceClaim, where: str) -> Allocation:
+        seats = super()._make_allocation(claim, "seats")
         return Allocation(seats.devices)
 
 
-def wanted_by(claim: ResourceClaim) -> int:
+def count_requested(claim: ResourceClaim) -> int:
     """How many devices a claim asks for."""
     asked = [request.exactly for request in claim.spec.devices.requests or ()]
     return sum(max(1, exactly.count) for exactly in asked if exactly is not None)
@@ -105,7 +106,7 @@ class DriverProcess:
 
     def __init__(
         self,
-        driver: Counted,
+        driver: CountedDevices,
         agenda: Agenda,
         server: Server,
         chance: random.Random,
@@ -131,7 +132,7 @@ class DriverProcess:
         self._controller = None
         self._link = Link(
             self._agenda, self._server, self._chance, self._weather, VIEWS,
-            self._listed, self._changed,
+            self._on_list, self._on_change,
         )  # fmt: skip
 
     def crash(self) -> None:
@@ -143,15 +144,15 @@ class DriverProcess:
             self._controller = None
             self._wake_ns = None
 
-    def _listed(self) -> None:
+    def _on_list(self) -> None:
         link = self._link
         if link is None or not link.is_ready:
             return
         if self._controller is None:
             self._controller = Controller(self.driver.name, self.ledger.entries)
-        self._take(Listed(link.everything()))
+        self._take(Listed(link.list_objects()))
 
-    def _changed(self, kind: WatchType, obj: ApiObject) -> None:
+    def _on_change(self, kind: WatchType, obj: ApiObject) -> None:
         if self._controller is not None:
             self._take(Observed(kind, obj))
 
@@ -166,11 +167,13 @@ class DriverProcess:
         if isinstance(output, Call):
             within = EXAMINATION_NS if isinstance(output, Examination) else CALL_NS
             life = self.lives
-            self._agenda.after(self._chance.randint(*within), lambda: self._called(output, life))
+            self._agenda.schedule_after(
+                self._chance.randint(*within), lambda: self._on_call_end(output, life)
+            )
         elif isinstance(output, PatchObject):
             self._write(output, 0, self.lives)
 
-    def _called(self, output: Call, life: int) -> None:
+    def _on_call_end(self, output: Call, life: int) -> None:
         """What was begun by a process that has crashed since may have been carried out."""
         if life != self.lives and self._chance.random() < 0.5:
             return
@@ -184,20 +187,20 @@ class DriverProcess:
         if life != self.lives or self._link is None:
             return
 
-        def answered(status: int, found: Any) -> None:
+        def on_answer(status: int, found: Any) -> None:
             if life != self.lives:
                 return
             code, version = found if status == OK else (status, "")
             if is_retriable(write, code) and turn + 1 < TRIES:
                 shortest, longest = pause_seconds(turn)
                 pause_ns = int(self._chance.uniform(shortest, longest) * SECOND_NS)
-                self._agenda.after(pause_ns, lambda: self._write(write, turn + 1, life))
+                self._agenda.schedule_after(pause_ns, lambda: self._write(write, turn + 1, life))
             elif code == OK:
                 self._take(WriteOk(write.id, version))
             else:
                 self._take(WriteFailed(write.id, code, f"{code}"))
 
-        self._link.ask(lambda: self._server.carry_out(write, by_driver=True), answered)
+        self._link.ask(lambda: self._server.carry_out(write, by_driver=True), on_answer)
 
     def _sleep(self) -> None:
         due_ns = self._controller.next_wake_ns if self._controller is not None else None
@@ -205,9 +208,11 @@ class DriverProcess:
             return
         self._wake_ns = due_ns
         life = self.lives
-        self._agenda.at(max(due_ns, self._agenda.now_ns), lambda: self._woken(due_ns, life))
+        self._agenda.schedule_at(
+            max(due_ns, self._agenda.now_ns), lambda: self._on_wake(due_ns, life)
+        )
 
-    def _woken(self, at_ns: int, life: int) -> None:
+    def _on_wake(self, at_ns: int, life: int) -> None:
         if life == self.lives and self._wake_ns == at_ns:
             self._wake_ns = None
             self._take(Tick())
@@ -228,7 +233,7 @@ class Negotiators:
     def add(self, name: str, devices: Mapping[str, int]) -> None:
         """A driver begins to work, with so many devices on each node, or everywhere."""
         chance = random.Random(f"{self._chance.random()}:{name}")
-        driver = (Licences if EVERYWHERE in devices else Counted)(name, devices)
+        driver = (Licences if EVERYWHERE in devices else CountedDevices)(name, devices)
         process = DriverProcess(driver, self._agenda, self._server, chance, self._weather)
         self.processes[name] = process
         process.start()

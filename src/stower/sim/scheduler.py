@@ -100,7 +100,7 @@ class SchedulerProcess:
             return self._agenda.now_ns
         return max(self.led_ns, self._frozen_until_ns)
 
-    def shown(self, uid: str) -> Pod | None:
+    def get_shown_pod(self, uid: str) -> Pod | None:
         """The pod as this process was last shown it."""
         found = self._link.streams[Pod].objects.get(uid) if self._link is not None else None
         return found if isinstance(found, Pod) else None
@@ -130,12 +130,14 @@ class SchedulerProcess:
         self._wake_ns = None
         if for_ns is not None:
             life = self.lives
-            self._agenda.after(for_ns, lambda: self.start() if life == self.lives else None)
+            self._agenda.schedule_after(
+                for_ns, lambda: self.start() if life == self.lives else None
+            )
 
     def freeze(self, for_ns: int) -> None:
         """It does nothing for so long: paused, swapped out, or its machine suspended."""
         self._frozen_until_ns = max(self._frozen_until_ns, self._agenda.now_ns + for_ns)
-        self._agenda.at(self._frozen_until_ns, self._thaw)
+        self._agenda.schedule_at(self._frozen_until_ns, self._thaw)
 
     def cut(self, view: type[Any]) -> None:
         """One of its watches breaks."""
@@ -144,7 +146,7 @@ class SchedulerProcess:
 
     def _thaw(self) -> None:
         if self._agenda.now_ns >= self._frozen_until_ns:
-            self._go_on()
+            self._step_through_inbox()
 
     # Leadership
 
@@ -152,10 +154,10 @@ class SchedulerProcess:
         if life != self.lives or self._link is None:
             return
         if self._agenda.now_ns < self._frozen_until_ns:
-            self._agenda.at(self._frozen_until_ns, lambda: self._campaign(life))
+            self._agenda.schedule_at(self._frozen_until_ns, lambda: self._campaign(life))
             return
         if self.engine is not None and not self._election.check_leadership(self.now_ns):
-            self._lost()
+            self._on_lease_loss()
             return
         asked_at_ns = self.now_ns
         self._link.ask(
@@ -165,7 +167,7 @@ class SchedulerProcess:
         longest = (
             TERMS.retry_ns if self._election.is_leader else int(TERMS.retry_ns * JITTER_FACTOR)
         )
-        self._agenda.after(
+        self._agenda.schedule_after(
             self._chance.randint(TERMS.retry_ns, longest), lambda: self._campaign(life)
         )
 
@@ -179,17 +181,17 @@ class SchedulerProcess:
             if self._election.is_leader and not self._election.check_leadership(
                 self.now_ns, is_held_by_other=True
             ):
-                self._lost()
+                self._on_lease_loss()
             return
         version = 0 if lease is None else lease["metadata"]["version"]
 
-        def wrote(status: int, code: Any) -> None:
+        def on_write(status: int, code: Any) -> None:
             if life != self.lives or status != OK or code != OK:
                 return
             self._election.confirm_renewal(asked_at_ns)
             self._lead()
 
-        self._link.ask(lambda: self._server.put_lease(wanted, version), wrote)
+        self._link.ask(lambda: self._server.put_lease(wanted, version), on_write)
 
     def _lead(self) -> None:
         if self.engine is None and self._link is not None and self._link.is_ready:
@@ -197,9 +199,9 @@ class SchedulerProcess:
             if self._recording is not None:
                 self._recording.record_engine(self._instance)
             self.led_ns = self._agenda.now_ns
-            self._take(Listed(self._link.everything()))
+            self._take(Listed(self._link.list_objects()))
 
-    def _lost(self) -> None:
+    def _on_lease_loss(self) -> None:
         """Another goes on; whoever looks after processes starts this one again."""
         self.crash(SECOND_NS)
 
@@ -207,7 +209,7 @@ class SchedulerProcess:
 
     def _on_list(self) -> None:
         if self.engine is not None and self._link is not None and self._link.is_ready:
-            self._take(Listed(self._link.everything()))
+            self._take(Listed(self._link.list_objects()))
 
     def _on_change(self, kind: WatchType, obj: ApiObject) -> None:
         if self.engine is not None:
@@ -218,9 +220,9 @@ class SchedulerProcess:
             return  # it has died of what it was just told
         self._inbox.append(event)
         if len(self._inbox) == 1:
-            self._go_on()
+            self._step_through_inbox()
 
-    def _go_on(self) -> None:
+    def _step_through_inbox(self) -> None:
         """Step for what has come, and be woken when the engine wants it."""
         while self._inbox and self._agenda.now_ns >= self._frozen_until_ns:
             if not self._step(self._inbox[0]):
@@ -233,7 +235,7 @@ class SchedulerProcess:
         if self.engine is None:
             return False
         if not self._election.check_leadership(self.now_ns):
-            self._lost()
+            self._on_lease_loss()
             return False
         writes: list[Write] = []
         try:
@@ -257,9 +259,9 @@ class SchedulerProcess:
             return
         self._wake_ns = at_ns
         life = self.lives
-        self._agenda.at(at_ns, lambda: self._woken(life, at_ns))
+        self._agenda.schedule_at(at_ns, lambda: self._on_wake(life, at_ns))
 
-    def _woken(self, life: int, at_ns: int) -> None:
+    def _on_wake(self, life: int, at_ns: int) -> None:
         if life != self.lives or self._wake_ns != at_ns:
             return
         self._wake_ns = None
@@ -273,44 +275,46 @@ class SchedulerProcess:
 
     def _send(self, write: ApiWrite) -> None:
         if isinstance(write, CreateEvent):
-            self._try(write, 0, False, self.lives)
+            self._send_write(write, 0, False, self.lives)
         elif write.uid in self._behind:
             self._behind[write.uid].append(write)
         else:
             self._behind[write.uid] = deque()
-            self._try(write, 0, False, self.lives)
+            self._send_write(write, 0, False, self.lives)
 
-    def _try(self, write: ApiWrite, turn: int, was_lost: bool, life: int) -> None:
+    def _send_write(self, write: ApiWrite, turn: int, was_lost: bool, life: int) -> None:
         if life != self.lives or self._link is None:
             return
         if self._agenda.now_ns < self._frozen_until_ns:
             again = self._frozen_until_ns
-            self._agenda.at(again, lambda: self._try(write, turn, was_lost, life))
+            self._agenda.schedule_at(again, lambda: self._send_write(write, turn, was_lost, life))
             return
         if not self._election.check_leadership(self.now_ns):
-            self._lost()  # another leads already: what was not sent is not ours to send
+            self._on_lease_loss()  # another leads already: what was not sent is not ours to send
             return
 
-        def answered(status: int, found: Any) -> None:
+        def on_answer(status: int, found: Any) -> None:
             if life == self.lives:
                 code, version = found if status == OK else (status, "")
-                self._answered(write, turn, was_lost, code, version)
+                self._on_answer(write, turn, was_lost, code, version)
 
-        self._link.ask(lambda: self._server.carry_out(write), answered)
+        self._link.ask(lambda: self._server.carry_out(write), on_answer)
 
-    def _answered(
+    def _on_answer(
         self, write: ApiWrite, turn: int, was_lost: bool, status: int, version: str
     ) -> None:
         if is_retriable(write, status) and turn + 1 < TRIES:
             shortest, longest = pause_seconds(turn)
             pause_ns = int(self._chance.uniform(shortest, longest) * SECOND_NS)
             lost, life = was_lost or is_outcome_unknown(status), self.lives
-            self._agenda.after(pause_ns, lambda: self._try(write, turn + 1, lost, life))
+            self._agenda.schedule_after(
+                pause_ns, lambda: self._send_write(write, turn + 1, lost, life)
+            )
             return
         if not isinstance(write, CreateEvent):
             behind = self._behind[write.uid]
             if behind:
-                self._try(behind.popleft(), 0, False, self.lives)
+                self._send_write(behind.popleft(), 0, False, self.lives)
             else:
                 del self._behind[write.uid]
         code = final_code(write, status, was_lost)

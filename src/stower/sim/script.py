@@ -68,7 +68,7 @@ class Happening(
 
     at_ms: int
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """Do it."""
         raise NotImplementedError
 
@@ -78,7 +78,7 @@ class AddNode(Happening, frozen=True, tag="add-node"):
 
     node: Node
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once."""
         stage.server.put(with_node_defaults(self.node, uid=f"node/{self.node.metadata.name}"))
 
@@ -88,7 +88,7 @@ class AddBudget(Happening, frozen=True, tag="add-budget"):
 
     budget: PodDisruptionBudget
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once."""
         stage.server.put(self.budget)
 
@@ -99,7 +99,7 @@ Identified = TypeVar(
 )  # fmt: skip
 
 
-def _identified(obj: Identified, uid: str) -> Identified:
+def _assign_uid(obj: Identified, uid: str) -> Identified:
     meta = msgspec.structs.replace(obj.metadata, uid=obj.metadata.uid or uid)
     return msgspec.structs.replace(obj, metadata=meta)
 
@@ -109,9 +109,9 @@ class AddDevices(Happening, frozen=True, tag="add-devices"):
 
     slice: ResourceSlice
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once."""
-        stage.server.put(_identified(self.slice, f"slice/{self.slice.metadata.name}"))
+        stage.server.put(_assign_uid(self.slice, f"slice/{self.slice.metadata.name}"))
 
 
 class AddDeviceClass(Happening, frozen=True, tag="add-device-class", rename="camel"):
@@ -119,10 +119,10 @@ class AddDeviceClass(Happening, frozen=True, tag="add-device-class", rename="cam
 
     device_class: DeviceClass
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once."""
         uid = f"class/{self.device_class.metadata.name}"
-        stage.server.put(_identified(self.device_class, uid))
+        stage.server.put(_assign_uid(self.device_class, uid))
 
 
 class AddResourceClass(Happening, frozen=True, tag="add-resource-class", rename="camel"):
@@ -130,10 +130,10 @@ class AddResourceClass(Happening, frozen=True, tag="add-resource-class", rename=
 
     resource_class: ResourceClass
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once."""
         uid = f"resource-class/{self.resource_class.metadata.name}"
-        stage.server.put(_identified(self.resource_class, uid))
+        stage.server.put(_assign_uid(self.resource_class, uid))
 
 
 class AddGroup(Happening, frozen=True, tag="add-group"):
@@ -141,9 +141,9 @@ class AddGroup(Happening, frozen=True, tag="add-group"):
 
     group: PodGroup
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once."""
-        stage.server.put(_identified(self.group, f"group/{self.group.metadata.name}"))
+        stage.server.put(_assign_uid(self.group, f"group/{self.group.metadata.name}"))
 
 
 class AddComposite(Happening, frozen=True, tag="add-composite"):
@@ -151,9 +151,9 @@ class AddComposite(Happening, frozen=True, tag="add-composite"):
 
     group: CompositePodGroup
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once."""
-        stage.server.put(_identified(self.group, f"composite/{self.group.metadata.name}"))
+        stage.server.put(_assign_uid(self.group, f"composite/{self.group.metadata.name}"))
 
 
 class AddDriver(Happening, frozen=True, tag="add-driver"):
@@ -162,7 +162,7 @@ class AddDriver(Happening, frozen=True, tag="add-driver"):
     driver: str
     devices: dict[str, int]
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """Nothing, where there is one of that name."""
         if self.driver not in stage.negotiators.processes:
             stage.negotiators.add(self.driver, self.devices)
@@ -173,7 +173,7 @@ class DeleteClaim(Happening, frozen=True, tag="delete-claim"):
 
     claim: str
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """Nothing, where there is no such claim."""
         found = stage.server.get(ResourceClaim, f"default/{self.claim}")
         if found is not None:
@@ -185,7 +185,7 @@ class AddClaim(Happening, frozen=True, tag="add-claim"):
 
     claim: ResourceClaim
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once."""
         uid = f"claim/{self.claim.metadata.name}"
         stage.server.put(with_claim_defaults(self.claim, uid))
@@ -198,7 +198,7 @@ class AddPod(Happening, frozen=True, tag="add-pod", rename="camel", omit_default
     priority: Int32 = 0
     lasts_ms: int = 0
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """Its controller makes it."""
         stage.controller.scale_up(self.template, self.priority, self.lasts_ms * MILLI_NS)
 
@@ -206,7 +206,7 @@ class AddPod(Happening, frozen=True, tag="add-pod", rename="camel", omit_default
 class _OnNode(Happening, frozen=True, rename="camel", omit_defaults=True):
     node: str
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """Nothing, where there is no such node."""
         found = stage.server.get(Node, self.node)
         if found is not None:
@@ -264,7 +264,7 @@ class StopNode(_OnNode, frozen=True, tag="stop-node", rename="camel", omit_defau
     def change(self, stage: Stage, node: Node) -> None:
         """The node is tainted meanwhile."""
         stage.kubelets.stop(self.node)
-        stage.agenda.after(self.for_ms * MILLI_NS, lambda: stage.kubelets.start(self.node))
+        stage.agenda.schedule_after(self.for_ms * MILLI_NS, lambda: stage.kubelets.start(self.node))
 
 
 class DeletePod(Happening, frozen=True, tag="delete-pod", rename="camel", omit_defaults=True):
@@ -272,7 +272,7 @@ class DeletePod(Happening, frozen=True, tag="delete-pod", rename="camel", omit_d
 
     pod: str
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """Nothing, where there is no such pod."""
         found = stage.server.get(Pod, f"default/{self.pod}")
         if found is not None:
@@ -285,7 +285,7 @@ class Crash(Happening, frozen=True, tag="crash", rename="camel", omit_defaults=T
     for_ms: int
     scheduler: int = 0
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """Nothing, where there are fewer schedulers."""
         if self.scheduler < len(stage.schedulers):
             stage.schedulers[self.scheduler].crash(self.for_ms * MILLI_NS)
@@ -297,7 +297,7 @@ class Freeze(Happening, frozen=True, tag="freeze", rename="camel", omit_defaults
     for_ms: int
     scheduler: int = 0
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """Nothing, where there are fewer schedulers."""
         if self.scheduler < len(stage.schedulers):
             stage.schedulers[self.scheduler].freeze(self.for_ms * MILLI_NS)
@@ -308,9 +308,9 @@ class AddVm(Happening, frozen=True, tag="add-vm"):
 
     vm: VirtualMachine
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once; its controller does the rest."""
-        stage.server.put(_identified(self.vm, f"vm/{self.vm.metadata.name}"))
+        stage.server.put(_assign_uid(self.vm, f"vm/{self.vm.metadata.name}"))
 
 
 class AddMigration(Happening, frozen=True, tag="add-migration"):
@@ -318,10 +318,10 @@ class AddMigration(Happening, frozen=True, tag="add-migration"):
 
     migration: VirtualMachineMigration
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once."""
         uid = f"migration/{self.migration.metadata.name}"
-        stage.server.put(_identified(self.migration, uid))
+        stage.server.put(_assign_uid(self.migration, uid))
 
 
 class AddPool(Happening, frozen=True, tag="add-pool"):
@@ -329,9 +329,9 @@ class AddPool(Happening, frozen=True, tag="add-pool"):
 
     pool: WarmPool
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once."""
-        stage.server.put(_identified(self.pool, f"pool/{self.pool.metadata.name}"))
+        stage.server.put(_assign_uid(self.pool, f"pool/{self.pool.metadata.name}"))
 
 
 class AddUser(Happening, frozen=True, tag="add-user", rename="camel", omit_defaults=True):
@@ -340,7 +340,7 @@ class AddUser(Happening, frozen=True, tag="add-user", rename="camel", omit_defau
     user: Pod
     lasts_ms: int = 0
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """It is there at once, and says since when."""
         at = time_text(stage.agenda.now_ns)
         meta = msgspec.structs.replace(self.user.metadata, creation_timestamp=at)
@@ -365,7 +365,7 @@ class SetImages(_OnNode, frozen=True, tag="set-images", rename="camel", omit_def
 class _OnVm(Happening, frozen=True, rename="camel", omit_defaults=True):
     vm: str
 
-    def happen(self, stage: Stage) -> None:
+    def apply(self, stage: Stage) -> None:
         """Nothing, where there is no such VM."""
         found = stage.server.get(VirtualMachine, f"default/{self.vm}")
         if found is not None:

@@ -28,7 +28,7 @@ from stower.framework.writes import (
 )
 from stower.model.kinds import ApiObject, Pod
 from stower.model.times import time_text
-from stower.sim.changes import bound, created, json_patched, merged, patched
+from stower.sim.changes import bound, json_patched, make_object, merged, patched
 
 OK: Final = 200
 NOT_FOUND: Final = 404
@@ -63,7 +63,7 @@ class Server:
         """The object, or None."""
         return self._objects.get(view, {}).get(key)
 
-    def made_ns(self, obj: ApiObject) -> int:
+    def creation_ns(self, obj: ApiObject) -> int:
         """When it was created."""
         return self._made_ns[obj.metadata.uid]
 
@@ -71,7 +71,7 @@ class Server:
         """The pods of a node, those without one for "". Read only."""
         return self._pods_on.get(node_name) or {}
 
-    def everything(self) -> Iterator[ApiObject]:
+    def list_objects(self) -> Iterator[ApiObject]:
         """All objects, pods last."""
         for view, objects in self._objects.items():
             if view is not Pod:
@@ -87,12 +87,12 @@ class Server:
         kind = WatchType.MODIFIED if key in objects else WatchType.ADDED
         self._made_ns.setdefault(obj.metadata.uid, self._now_ns())
         old = objects.get(key)
-        objects[key] = obj = self._versioned(obj)
+        objects[key] = obj = self._assign_version(obj)
         if isinstance(obj, Pod):
             if isinstance(old, Pod) and old.spec.node_name != obj.spec.node_name:
                 del self._pods_on[old.spec.node_name][key]
             self._pods_on.setdefault(obj.spec.node_name, {})[key] = obj
-        self._changed(kind, obj)
+        self._publish_change(kind, obj)
 
     def remove(self, obj: ApiObject) -> None:
         """It is gone. What is not there, or is another of that name, stays."""
@@ -102,7 +102,7 @@ class Server:
             del objects[obj.metadata.key]
             if isinstance(found, Pod):
                 del self._pods_on[found.spec.node_name][obj.metadata.key]
-            self._changed(WatchType.DELETED, self._versioned(found))
+            self._publish_change(WatchType.DELETED, self._assign_version(found))
 
     def delete_pod(self, pod: Pod) -> None:
         """As DELETE does: at once where it has no node, else it is told to end."""
@@ -204,7 +204,7 @@ class Server:
     def _create(self, write: CreateObject) -> int:
         if self.get(write.view, _key(write)) is not None:
             return CONFLICT
-        made = created(write, f"made-{self.revision}")
+        made = make_object(write, f"made-{self.revision}")
         if isinstance(made, Pod):
             at = time_text(self._now_ns())
             meta = msgspec.structs.replace(made.metadata, creation_timestamp=at)
@@ -234,12 +234,12 @@ class Server:
 
     # How
 
-    def _versioned(self, obj: Any) -> Any:
+    def _assign_version(self, obj: Any) -> Any:
         self.revision += 1
         meta = msgspec.structs.replace(obj.metadata, resource_version=str(self.revision))
         return msgspec.structs.replace(obj, metadata=meta)
 
-    def _changed(self, kind: WatchType, obj: ApiObject) -> None:
+    def _publish_change(self, kind: WatchType, obj: ApiObject) -> None:
         change = (self.revision, kind, obj)
         self.history.append(change)
         if len(self.history) > HISTORY_MAX:

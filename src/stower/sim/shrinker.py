@@ -14,7 +14,7 @@ RUNS_MAX: Final = 400
 Run = Callable[[Script], Finding]
 
 
-def shrunk(
+def shrink(
     script: Script,
     law: str,
     run: Run = lambda script: Trial(script).run(),

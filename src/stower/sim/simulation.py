@@ -40,7 +40,7 @@ class Use(msgspec.Struct, frozen=True):
         return 100 * self.requested / self.allocatable if self.allocatable else 0.0
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingPods(msgspec.Struct, frozen=True):
     """Pods that wait with this message."""
 
     message: str
@@ -76,7 +76,7 @@ class Report(msgspec.Struct, frozen=True):
     ended: int
     evictions: int
     waited_seconds: float  # how long pods waited for their node, all together
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingPods, ...]
     refusals: dict[str, int]
     use: tuple[Use, ...]
     domains: tuple[Domain, ...]
@@ -130,7 +130,7 @@ def simulate(
 
     looking = 0.0
 
-    def arrived(number: int) -> None:
+    def on_arrival(number: int) -> None:
         nonlocal looking
         if number % stride == 0 or number == total:
             began = time.perf_counter()
@@ -144,14 +144,14 @@ def simulate(
         pods = (*workload.placed, *(a.pod for a in workload.arrivals))
         world.start(workload.nodes, pods, workload.related)
         world.settle()
-        arrived(total)
+        on_arrival(total)
     elif options.timed or workload.is_history:
-        run_timed(world, workload, arrived)
+        run_timed(world, workload, on_arrival)
     else:
         world.start(workload.nodes, workload.placed, workload.related)
         for number, arrival in enumerate(workload.arrivals, 1):
             world.add_pod(arrival.pod)
-            arrived(number)
+            on_arrival(number)
     # The scheduler's time: looking at it for the report does not count.
     seconds = time.perf_counter() - started - looking
     return _report(workload, policy, options, world, last, attempts, seconds, tuple(curve))
@@ -177,7 +177,7 @@ def run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) 
             arrived(number)
         elif what == 1:
             happened = workload.happened[i]
-            world.happen(happened.type, happened.object)
+            world.apply_change(happened.type, happened.object)
         else:
             world.delete_pod(workload.arrivals[i].pod.metadata.uid)
     # What the last end made room for may still be waiting out its backoff.
@@ -197,10 +197,10 @@ def _report(
     state = world.engine.state
     arrived = {a.pod.metadata.uid for a in workload.arrivals}
     placed = sum(d.outcome is Outcome.PLACED for uid, d in last.items() if uid in arrived)
-    waiting = _waiting(world, last)
+    waiting = _count_waiting(world, last)
     pending = sum(entry.pods for entry in waiting)
     refusals: dict[str, int] = {}
-    for pod in world.waiting():
+    for pod in world.list_pending():
         decision = last.get(pod.metadata.uid)
         if decision is not None and decision.diagnosis is not None:
             for reason in count_reasons(decision.diagnosis.refused):
@@ -215,7 +215,7 @@ def _report(
         pending=pending,
         ended=sum(uid not in world.pods for uid in arrived),
         evictions=len(world.evicted),
-        waited_seconds=_waited_s(workload, last),
+        waited_seconds=_wait_seconds(workload, last),
         waiting=waiting,
         refusals=dict(sorted(refusals.items(), key=lambda item: (-item[1], item[0]))),
         use=use_of(state),
@@ -231,7 +231,7 @@ def _report(
     )
 
 
-def _waited_s(workload: Workload, last: Mapping[str, Decision]) -> float:
+def _wait_seconds(workload: Workload, last: Mapping[str, Decision]) -> float:
     """Of the pods that were placed, from when they came."""
     total = 0
     for arrival in workload.arrivals:
@@ -241,11 +241,11 @@ def _waited_s(workload: Workload, last: Mapping[str, Decision]) -> float:
     return total / SECOND_NS
 
 
-def _waiting(world: World, last: Mapping[str, Decision]) -> tuple[Waiting, ...]:
+def _count_waiting(world: World, last: Mapping[str, Decision]) -> tuple[WaitingPods, ...]:
     """Pending pods by message, most first."""
     groups: dict[str, list[str]] = {}
     profiles = world.engine.profiles
-    for pod in world.waiting():
+    for pod in world.list_pending():
         decision = last.get(pod.metadata.uid)
         if decision is not None:
             message = decision.message
@@ -259,7 +259,7 @@ def _waiting(world: World, last: Mapping[str, Decision]) -> tuple[Waiting, ...]:
             message = world.engine.queue.waits_for(pod.metadata.uid) or "not tried"
         groups.setdefault(message, []).append(pod.key)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    return tuple(Waiting(message, len(keys), keys[0]) for message, keys in ordered)
+    return tuple(WaitingPods(message, len(keys), keys[0]) for message, keys in ordered)
 
 
 def use_of(state: ClusterState) -> tuple[Use, ...]:

@@ -35,7 +35,7 @@ class Driver:
         self._server = server
         self._chance = chance
         self._is_up = True
-        server.tell.append(self._happened)
+        server.tell.append(self._on_change)
 
     def begin(self) -> None:
         """Its class is there."""
@@ -50,16 +50,16 @@ class Driver:
         """It is back, and does what it had to."""
         self._is_up = True
         for claim in [*self._server.all(PersistentVolumeClaim).values()]:
-            self._look(claim)
+            self._check_claim(claim)
 
-    def _happened(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         _, kind, obj = change
         if isinstance(obj, PersistentVolumeClaim) and kind is not WatchType.DELETED:
-            self._look(obj)
+            self._check_claim(obj)
 
-    def _look(self, claim: PersistentVolumeClaim) -> None:
+    def _check_claim(self, claim: PersistentVolumeClaim) -> None:
         if claim.selected_node and not claim.spec.volume_name:
-            self._agenda.after(self._chance.randint(*MAKE_NS), lambda: self._make(claim))
+            self._agenda.schedule_after(self._chance.randint(*MAKE_NS), lambda: self._make(claim))
 
     def _make(self, asked: PersistentVolumeClaim) -> None:
         claim = self._server.get(PersistentVolumeClaim, asked.metadata.key)

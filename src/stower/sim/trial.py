@@ -23,12 +23,12 @@ from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.checkers import CHECKERS
-from stower.sim.checkers.checker import Broken, Checker
+from stower.sim.checkers.checker import Checker, ViolationError
 from stower.sim.claims import Claims
 from stower.sim.controller_process import ControllerProcess
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
 from stower.sim.link import Weather
-from stower.sim.load import Size, drawn
+from stower.sim.load import Size, draw_script
 from stower.sim.nodes import Kubelets
 from stower.sim.resource_drivers import Negotiators
 from stower.sim.scheduler import SchedulerProcess
@@ -87,7 +87,7 @@ class Trial:
         self._last: deque[tuple[int, str, Event, list[Write]]] = deque(maxlen=LAST_STEPS)
         self._digest = blake2b(digest_size=8)
         self.checkers = [checker(self) for checker in checkers]
-        self.server.tell.append(self._changed)
+        self.server.tell.append(self._on_change)
         self.claims = Claims(self.agenda, self.server, f"{self.seed}")
         self.controller = Controller(
             self.agenda, self.server, self.kubelets, script.templates, f"{self.seed}",
@@ -108,7 +108,7 @@ class Trial:
         law = what = ""
         try:
             self._run()
-        except Broken as broken:
+        except ViolationError as broken:
             law, what = broken.law, broken.what
         except (InvariantError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             law, what = "no exceptions", f"{type(error).__name__}: {error}"
@@ -118,7 +118,7 @@ class Trial:
             tuple(fault.name for fault in self.faults),
             law,
             what,
-            tuple(_told(*step) for step in self._last) if law else (),
+            tuple(_format_step(*step) for step in self._last) if law else (),
             self.steps,
             bound,
             self.agenda.now_ns / SECOND_NS,
@@ -130,7 +130,7 @@ class Trial:
         name = f"scheduler-{len(self.schedulers)}"
         scheduler = SchedulerProcess(
             name, self.agenda, self.server, self._chance(name), self._weather, self.build,
-            self._stepped, self._recording,
+            self._on_step, self._recording,
         )  # fmt: skip
         self.schedulers.append(scheduler)
         return scheduler
@@ -140,7 +140,7 @@ class Trial:
         for actors in self.actors:
             actors.start()
         for happening in self.script.happenings:
-            self.agenda.at(happening.at_ms * MILLI_NS, lambda h=happening: h.happen(self))  # type: ignore[misc]
+            self.agenda.schedule_at(happening.at_ms * MILLI_NS, lambda h=happening: h.apply(self))  # type: ignore[misc]
         self._weather += self.faults
         self.add_scheduler().start()
         for fault in self.faults:
@@ -150,10 +150,10 @@ class Trial:
         for at_ns in range(look_ns, end_ns, look_ns):
             self.agenda.run(at_ns)
             for checker in self.checkers:
-                checker.looked()
+                checker.check()
         self.agenda.run(end_ns + STILL_NS)
         for checker in self.checkers:
-            checker.finished()
+            checker.check_end()
 
     def _actors(self, name: str, build: Callable[[], ControllerManager]) -> ControllerProcess:
         return ControllerProcess(
@@ -164,17 +164,17 @@ class Trial:
         """Of its own for each part: leaving one out changes nothing for the others."""
         return random.Random(f"{self.seed}:{what}")
 
-    def _changed(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         for checker in self.checkers:
-            checker.changed(change)
+            checker.on_change(change)
 
-    def _stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+    def _on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         self.steps += 1
         self._last.append((self.agenda.now_ns, process.name, event, writes))
         if writes:
             self._digest.update(f"{self.agenda.now_ns} {process.name} {writes}".encode())
         for checker in self.checkers:
-            checker.stepped(process, event, writes)
+            checker.on_step(process, event, writes)
 
 
 def script_of(
@@ -194,10 +194,10 @@ def script_of(
         chance = random.Random(f"{seed}:mix")
         share = chance.random()
         faults = [fault.name for fault in FAULTS if chance.random() < share]
-    return drawn(seed, tuple(sorted(faults)), active_ns, size, negotiates, groups, vms, warm)
+    return draw_script(seed, tuple(sorted(faults)), active_ns, size, negotiates, groups, vms, warm)
 
 
-def _told(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:
+def _format_step(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:
     """A step as one line."""
     obj = getattr(event, "object", None)
     about = f" {obj.metadata.name}" if obj is not None else ""

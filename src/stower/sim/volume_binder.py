@@ -36,13 +36,13 @@ class Binder:
             elif isinstance(obj, PersistentVolume):
                 self._volumes[obj.metadata.uid] = obj
 
-    def patched(self, write: PatchObject) -> Iterator[ApiObject]:
+    def apply_patch(self, write: PatchObject) -> Iterator[ApiObject]:
         """A claim was given a node, or a volume a claim: all that changes with it."""
         if write.view is PersistentVolumeClaim:
             claim = self._claims.get(write.uid)
             if claim is not None:
                 node_name = write.patch["metadata"]["annotations"][SELECTED_NODE]
-                volume = _made(claim)
+                volume = _make_volume(claim)
                 yield self._keep_volume(volume)
                 yield self._bind(claim, volume, node_name)
             return
@@ -50,7 +50,7 @@ class Binder:
         wanted = write.patch["spec"]["claimRef"]["uid"]
         claim = self._claims.get(wanted)
         if found is not None and claim is not None:
-            yield self._keep_volume(_of(found, claim))
+            yield self._keep_volume(_bind_volume(found, claim))
             yield self._bind(claim, found, "")
 
     def _bind(
@@ -59,7 +59,7 @@ class Binder:
         annotations = {**(claim.metadata.annotations or {}), BIND_COMPLETED: "yes"}
         if node_name:
             annotations[SELECTED_NODE] = node_name
-        meta = _next(msgspec.structs.replace(claim.metadata, annotations=annotations))
+        meta = _increment_version(msgspec.structs.replace(claim.metadata, annotations=annotations))
         spec = msgspec.structs.replace(claim.spec, volume_name=volume.metadata.name)
         status = msgspec.structs.replace(claim.status, phase="Bound")
         bound = msgspec.structs.replace(claim, metadata=meta, spec=spec, status=status)
@@ -71,23 +71,23 @@ class Binder:
         return volume
 
 
-def _next(meta: ObjectMeta) -> ObjectMeta:
+def _increment_version(meta: ObjectMeta) -> ObjectMeta:
     version = meta.resource_version
     number = int(version) + 1 if version.isdecimal() else 1
     return msgspec.structs.replace(meta, resource_version=str(number))
 
 
-def _of(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+def _bind_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
     meta = claim.metadata
     reference = ObjectReference(meta.namespace, meta.name, meta.uid)
     spec = msgspec.structs.replace(volume.spec, claim_ref=reference)
     status = VolumeStatus("Bound")
     return msgspec.structs.replace(
-        volume, metadata=_next(volume.metadata), spec=spec, status=status
+        volume, metadata=_increment_version(volume.metadata), spec=spec, status=status
     )
 
 
-def _made(claim: PersistentVolumeClaim) -> PersistentVolume:
+def _make_volume(claim: PersistentVolumeClaim) -> PersistentVolume:
     name = f"pvc-{claim.metadata.uid}"
     asked = claim.spec.resources or ResourceRequirements()
     spec = VolumeSpec(
@@ -97,4 +97,6 @@ def _made(claim: PersistentVolumeClaim) -> PersistentVolume:
         volume_mode=claim.spec.volume_mode,
         csi=CSISource("stower.dev/volumes", name),
     )
-    return _of(PersistentVolume(ObjectMeta(name=name, uid=name, resource_version="1"), spec), claim)
+    return _bind_volume(
+        PersistentVolume(ObjectMeta(name=name, uid=name, resource_version="1"), spec), claim
+    )

@@ -38,7 +38,7 @@ def with_warmth(
     made: list[AnyHappening] = [*happenings]
     made.append(AddPool(0, _pool(chance)))
     for node in [one for one in made if isinstance(one, AddNode)]:
-        made.append(_pulled(node.node, node.at_ms, chance))
+        made.append(_draw_pull(node.node, node.at_ms, chance))
     cpu = chance.choice(("100m", "250m", "500m"))
     at_ms = 0
     for i in range(chance.randint(4, 40)):
@@ -50,7 +50,7 @@ def with_warmth(
     return made
 
 
-def _pulled(node: Node, from_ms: int, chance: random.Random) -> SetImages:
+def _draw_pull(node: Node, from_ms: int, chance: random.Random) -> SetImages:
     """At once, after a while, or late."""
     after_ms = chance.choice((0, 0, 20_000, 60_000, 300_000))
     return SetImages(from_ms + after_ms, node.metadata.name, (IMAGE,))

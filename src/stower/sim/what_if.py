@@ -23,7 +23,7 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import PodStatus
 from stower.sim.changes import belongs_to_node
-from stower.sim.claim_lifecycle import given_back
+from stower.sim.claim_lifecycle import release_claim
 from stower.sim.simulation import Use, run_timed, use_of
 from stower.sim.workload import Arrival, Workload
 from stower.sim.world import AGAIN, World
@@ -68,7 +68,7 @@ class Difference(msgspec.Struct, frozen=True, rename="camel"):
     why: str
 
 
-class Compared(msgspec.Struct, frozen=True, rename="camel"):
+class Comparison(msgspec.Struct, frozen=True, rename="camel"):
     """Both runs, and each pod that fares otherwise."""
 
     before: Outcome
@@ -85,15 +85,15 @@ class Compared(msgspec.Struct, frozen=True, rename="camel"):
 def edited(workload: Workload, edit: Edit) -> Workload:
     """The workload, changed. Raises InvalidObject for what is not there."""
     gone = {*edit.remove_nodes}
-    deleted = {_wanted(text) for text in edit.delete}
+    deleted = {_parse_target(text) for text in edit.delete}
     gone |= {key for kind, key in deleted if kind == "node"}
     known = {node.metadata.name for node in workload.nodes}
     known |= {h.object.metadata.name for h in workload.happened if isinstance(h.object, Node)}
     for name in sorted(gone - known):
         raise InvalidObject("node", name, f"one of the {len(known)} nodes given")
-    found = {_name(obj) for obj in _all(workload)}
+    found = {_name(obj) for obj in _list_objects(workload)}
     for text in edit.delete:
-        if _wanted(text) not in found:
+        if _parse_target(text) not in found:
             raise InvalidObject("--delete", text, "an existing object, such as pod/NAMESPACE/NAME")
     deleted |= {("node", name) for name in gone}
     kept = [node for node in workload.nodes if _name(node) not in deleted]
@@ -118,7 +118,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
             stays.append(pod)
     arrivals = [a for a in workload.arrivals if _name(a.pod) not in deleted]
     leaving = {pod.metadata.uid for pod in workload.placed} - {p.metadata.uid for p in stays}
-    related = _without(leaving, workload.related, deleted)
+    related = _remove_leaving(leaving, workload.related, deleted)
     related += slices
     happened = [h for h in workload.happened if _name(h.object) not in deleted]
     for obj in edit.add:
@@ -140,23 +140,23 @@ def compare(
     before: tuple[Workload, Engine],
     after: tuple[Workload, Engine],
     progress: Callable[[int, int], None] | None = None,
-) -> Compared:
+) -> Comparison:
     """Run both."""
     total = len(before[0].arrivals) + len(after[0].arrivals)
     done = 0
 
-    def arrived(_: int) -> None:
+    def on_arrival(_: int) -> None:
         nonlocal done
         done += 1
         if progress is not None and done % 100 == 0:
             progress(done, total)
 
-    was, will = (_Run(*each, arrived) for each in (before, after))
-    one, other, waiting = was.fates(), will.fates(), will.waiting()
+    was, will = (_Run(*each, on_arrival) for each in (before, after))
+    one, other, waiting = was.find_nodes(), will.find_nodes(), will.describe_waiting()
     moved, placed, added, removed = [], [], [], []
     pending: list[Difference] = []
     lost: list[Difference] = []
-    waits = will.pending()
+    waits = will.list_pending()
     for uid, key in sorted((was.keys | will.keys).items(), key=lambda item: (item[1], item[0])):
         why = "" if other.get(uid) else waiting.get(uid, "")
         difference = Difference(key, one.get(uid, ""), other.get(uid, ""), why)
@@ -173,7 +173,7 @@ def compare(
         else:
             moved.append(difference)
     evicted = {pod.key for pod in will.world.evicted} - {pod.key for pod in was.world.evicted}
-    return Compared(
+    return Comparison(
         was.outcome(), will.outcome(), tuple(moved), tuple(placed), tuple(pending), tuple(lost),
         tuple(added), tuple(removed), tuple(sorted(evicted)),
     )  # fmt: skip
@@ -195,7 +195,7 @@ class _Run:
         self._node_of |= {
             pod.metadata.uid: pod.spec.node_name for pod in pods if pod.spec.node_name in there
         }
-        self.world = World(engine, self._decided, returns=True)
+        self.world = World(engine, self._on_decision, returns=True)
         if not workload.is_history:
             pods = (*workload.placed, *(a.pod for a in workload.arrivals))
             self.world.start(workload.nodes, pods, workload.related)
@@ -206,47 +206,47 @@ class _Run:
         else:
             run_timed(self.world, workload, arrived)
 
-    def _decided(self, decision: Decision) -> None:
+    def _on_decision(self, decision: Decision) -> None:
         self._last[decision.uid] = decision
         if decision.node_name:
-            uid = _first(decision.uid)
+            uid = _find_original_uid(decision.uid)
             self._node_of[uid] = decision.node_name
             if decision.uid in self._came_ns:
                 self._waited_ns[uid] = decision.at_ns - self._came_ns[uid]
 
-    def fates(self) -> dict[str, str]:
+    def find_nodes(self) -> dict[str, str]:
         """By uid, the node that each pod has, or had when it ended; "" for none. A pod that a
         controller made in the place of another counts as that."""
-        now = {_first(pod.metadata.uid): pod for pod in self.world.pods.values()}
+        now = {_find_original_uid(pod.metadata.uid): pod for pod in self.world.pods.values()}
         fates = {}
         for uid in self.keys:
             if uid in now:
                 fates[uid] = now[uid].spec.node_name
             else:
-                is_lost = self.world.stand_in(uid) in self.world.lost
+                is_lost = self.world.find_stand_in(uid) in self.world.lost
                 fates[uid] = "" if is_lost else self._node_of.get(uid, "")
         return fates
 
-    def waiting(self) -> dict[str, str]:
+    def describe_waiting(self) -> dict[str, str]:
         """Why each pod waits that does, or what became of it."""
         why = dict.fromkeys(self.keys, "deleted before it had a node")
-        why |= {_first(pod.metadata.uid): "evicted" for pod in self.world.evicted}
-        for pod in self.world.waiting():
+        why |= {_find_original_uid(pod.metadata.uid): "evicted" for pod in self.world.evicted}
+        for pod in self.world.list_pending():
             decision = self._last.get(pod.metadata.uid)
             uid = pod.metadata.uid
             untried = self.world.engine.queue.waits_for(uid) or "not tried"
-            why[_first(uid)] = untried if decision is None else decision.message
+            why[_find_original_uid(uid)] = untried if decision is None else decision.message
         return why
 
-    def pending(self) -> set[str]:
+    def list_pending(self) -> set[str]:
         """Who waits, by uid."""
-        return {_first(pod.metadata.uid) for pod in self.world.waiting()}
+        return {_find_original_uid(pod.metadata.uid) for pod in self.world.list_pending()}
 
     def outcome(self) -> Outcome:
         """In figures."""
-        state, fates = self.world.engine.state, self.fates()
-        now = {_first(pod.metadata.uid) for pod in self.world.pods.values()}
-        pending = len(self.world.waiting())
+        state, fates = self.world.engine.state, self.find_nodes()
+        now = {_find_original_uid(pod.metadata.uid) for pod in self.world.pods.values()}
+        pending = len(self.world.list_pending())
         running = sum(bool(fates[uid]) for uid in now)
         ended = sum(bool(node) for uid, node in fates.items() if uid not in now)
         return Outcome(
@@ -263,20 +263,20 @@ class _Run:
         )
 
 
-def _first(uid: str) -> str:
+def _find_original_uid(uid: str) -> str:
     """The uid of the pod in whose place, perhaps more than once, this one was made."""
     while uid.endswith(AGAIN):
         uid = uid.removesuffix(AGAIN)
     return uid
 
 
-def _without(
+def _remove_leaving(
     leaving: Container[str], related: Iterable[Background], deleted: Container[tuple[str, str]]
 ) -> list[Background]:
     """What is not deleted; claims without the pods that leave."""
     found: list[Background] = []
     for obj in related:
-        kept = given_back(obj, leaving) if isinstance(obj, ResourceClaim) else obj
+        kept = release_claim(obj, leaving) if isinstance(obj, ResourceClaim) else obj
         if kept is not None and _name(obj) not in deleted:
             found.append(kept)
     return found
@@ -332,7 +332,7 @@ def _commonest(nodes: Sequence[Node]) -> Node:
     return max(shapes.values(), key=len)[0]
 
 
-def _all(workload: Workload) -> list[ApiObject]:
+def _list_objects(workload: Workload) -> list[ApiObject]:
     pods = [arrival.pod for arrival in workload.arrivals]
     happened = [h.object for h in workload.happened]
     return [*workload.nodes, *workload.placed, *pods, *workload.related, *happened]
@@ -343,7 +343,7 @@ def _name(obj: ApiObject) -> tuple[str, str]:
     return kind, obj.metadata.key
 
 
-def _wanted(text: str) -> tuple[str, str]:
+def _parse_target(text: str) -> tuple[str, str]:
     kind, _, key = text.partition("/")
     return kind.lower(), key
 

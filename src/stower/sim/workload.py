@@ -22,7 +22,7 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
     lasts_ns: int | None = None
 
 
-class Happened(msgspec.Struct, frozen=True, gc=False):
+class ObjectChange(msgspec.Struct, frozen=True, gc=False):
     """Something else that comes, changes or goes. A pod here is nobody's arrival, or one that was
     changed by others: its labels and spec count, not where it is."""
 
@@ -45,7 +45,7 @@ class Workload(msgspec.Struct, frozen=True):
     # Whatever else decisions depend on: namespaces, services, controllers, budgets, volumes.
     related: tuple[Background, ...] = ()
     # What happens meanwhile, in order.
-    happened: tuple[Happened, ...] = ()
+    happened: tuple[ObjectChange, ...] = ()
     # Of a recording: everything has its own time.
     is_history: bool = False
     # Of pods that run already, by uid: how long one lasts that has to be placed anew.

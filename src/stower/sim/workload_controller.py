@@ -72,7 +72,7 @@ class Controller:
         self._made = 0
         self._is_up = True
         self._missed: list[Pod] = []
-        server.tell.append(self._happened)
+        server.tell.append(self._on_change)
 
     def scale_up(self, template: str, priority: int, lasts_ns: int) -> None:
         """One pod more. What is of no template is left alone."""
@@ -111,14 +111,14 @@ class Controller:
         for pod in missed:
             self._replace(pod)
 
-    def _happened(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         _, kind, obj = change
         if kind is not WatchType.DELETED or not isinstance(obj, Pod):
             return
         for name, _ in claims_of(obj):
             claim = self._server.get(PersistentVolumeClaim, f"{obj.metadata.namespace}/{name}")
             if claim is not None and is_made_for(claim, obj):
-                self._agenda.after(0, lambda claim=claim: self._server.remove(claim))  # type: ignore[misc]
+                self._agenda.schedule_after(0, lambda claim=claim: self._server.remove(claim))  # type: ignore[misc]
         template = self._templates.get((obj.metadata.labels or {}).get("app", ""))
         if template is None or not template.is_replaced or self._agenda.now_ns >= self._active_ns:
             return
@@ -133,7 +133,7 @@ class Controller:
         # Of its own: a run with fewer pods is the same for the others.
         chance = random.Random(f"{self._seed}:{pod.metadata.uid}")
         lasts_ns = self._kubelets.lifetime_ns.get(pod.metadata.uid, 0)
-        self._agenda.after(
+        self._agenda.schedule_after(
             chance.randint(*REPLACE_NS), lambda: self.scale_up(template, pod.priority, lasts_ns)
         )
 

@@ -113,9 +113,9 @@ class World:
 
     def delete_pod(self, uid: str) -> None:
         """A pod is deleted, or what was made in its place."""
-        self._end(self.stand_in(uid))
+        self._end(self.find_stand_in(uid))
 
-    def stand_in(self, uid: str) -> str:
+    def find_stand_in(self, uid: str) -> str:
         """The uid of the pod that was made last in the place of this one, or its own."""
         while uid in self._again:
             uid = self._again[uid]
@@ -124,17 +124,17 @@ class World:
     def _end(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
         if pod is not None:
-            self._gone(pod)
+            self._delete_pod(pod)
 
-    def _gone(self, pod: Pod) -> None:
+    def _delete_pod(self, pod: Pod) -> None:
         self._send(Observed(WatchType.DELETED, pod))
-        for observed in self._allocations.ended(pod):
+        for observed in self._allocations.release(pod):
             self._send(observed)
 
-    def happen(self, type: WatchType, obj: ApiObject) -> None:
+    def apply_change(self, type: WatchType, obj: ApiObject) -> None:
         """Something else comes, changes or goes."""
         if isinstance(obj, Pod):
-            self._pod_happens(type, obj)
+            self._apply_pod_change(type, obj)
             return
         if isinstance(obj, WRITTEN):
             self._written[obj.__class__, obj.metadata.key] = obj
@@ -145,10 +145,10 @@ class World:
         if isinstance(obj, Node) and type is WatchType.DELETED:
             name = obj.metadata.name
             for pod in [pod for pod in self.pods.values() if pod.spec.node_name == name]:
-                self._inbox += self._lose(pod)
-                self._gone(pod)
+                self._inbox += self._lose_pod(pod)
+                self._delete_pod(pod)
 
-    def _pod_happens(self, type: WatchType, pod: Pod) -> None:
+    def _apply_pod_change(self, type: WatchType, pod: Pod) -> None:
         """Others placed it, changed it or deleted it; where it is by now, it stays."""
         known = self.pods.get(pod.metadata.uid)
         if type is WatchType.DELETED:
@@ -170,13 +170,13 @@ class World:
         self.pods[pod.metadata.uid] = changed
         self._send(Observed(type, changed))
 
-    def _lose(self, pod: Pod) -> list[Observed]:
+    def _lose_pod(self, pod: Pod) -> list[Observed]:
         """It is gone against its will. What comes in its place."""
         uid = pod.metadata.uid
         self.lost.add(uid)
         del self.pods[uid]
         if self._returns and pod.metadata.controller is not None:
-            again, claims = self.again(pod, returned(pod))
+            again, claims = self.recreate(pod, make_replacement(pod))
             self._allocations.start(claims)
             if uid in self._lasts_ns:
                 self._lasts_ns[again.metadata.uid] = self._lasts_ns[uid]
@@ -186,9 +186,9 @@ class World:
             return [*coming, Observed(WatchType.ADDED, again)]
         return []
 
-    def again(self, pod: Pod, like: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+    def recreate(self, pod: Pod, like: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         """A pod that is like another one, and the claims that have to come with it."""
-        return self._allocations.again(pod, like)
+        return self._allocations.recreate(pod, like)
 
     def advance(self, to_ns: int) -> None:
         """Let time pass: pods end, and the engine is woken whenever it asked to be."""
@@ -213,7 +213,7 @@ class World:
                 return
             self._send(Tick())
 
-    def waiting(self) -> list[Pod]:
+    def list_pending(self) -> list[Pod]:
         """Pods without a node, in the order in which they came."""
         return [pod for pod in self.pods.values() if not pod.spec.node_name]
 
@@ -236,7 +236,7 @@ class World:
             self.event_count += 1
             return
         if isinstance(write, CallExtender):
-            self._inbox[-1] = ExtenderAnswered(write.id, agreed(write))
+            self._inbox[-1] = ExtenderAnswered(write.id, make_extender_response(write))
             if write.verb != "bind":
                 return
             write = Bind(write.id, write.namespace, write.name, write.uid, write.nodes[0])
@@ -245,7 +245,7 @@ class World:
             return
         if isinstance(write, ObjectWrite):
             if write.view is ResourceClaim:
-                happened = self._allocations.written(write)
+                happened = self._allocations.apply_write(write)
                 if happened is not None:
                     version = happened.object.metadata.resource_version
                     self._inbox[-1] = WriteOk(write.id, version)
@@ -258,16 +258,16 @@ class World:
             elif isinstance(write, JsonPatchObject):
                 self._patch_vm(write)
             elif isinstance(write, PatchObject):
-                for obj in self._binder.patched(write):
+                for obj in self._binder.apply_patch(write):
                     self._inbox.append(Observed(WatchType.MODIFIED, obj))
             return
         pod = self.pods.get(write.uid)
         if isinstance(write, DeletePod):
             if pod is not None:
                 self.evicted.append(pod)
-                coming = self._lose(pod)
+                coming = self._lose_pod(pod)
                 self._inbox.append(Observed(WatchType.DELETED, pod))
-                self._inbox += self._allocations.ended(pod)
+                self._inbox += self._allocations.release(pod)
                 self._inbox += coming
         elif pod is not None:
             changed = bound(pod, write) if isinstance(write, Bind) else patched(pod, write)
@@ -287,7 +287,7 @@ class World:
             self._inbox.append(Observed(WatchType.MODIFIED, changed))
 
 
-def returned(pod: Pod) -> Pod:
+def make_replacement(pod: Pod) -> Pod:
     """The pod that a controller makes in the place of one that was evicted."""
     meta = pod.metadata
     name = f"{meta.name.removesuffix(AGAIN)}{AGAIN}"
@@ -298,7 +298,7 @@ def returned(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=meta, spec=spec, status=PodStatus("Pending"))
 
 
-def agreed(write: CallExtender) -> bytes:
+def make_extender_response(write: CallExtender) -> bytes:
     """What an extender says that has nothing against anything: it is not asked in a simulation."""
     items = [{"metadata": {"name": name}} for name in write.nodes]
     answer: object = {"nodeNames": write.nodes, "nodes": {"items": items}}

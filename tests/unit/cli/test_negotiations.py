@@ -40,7 +40,7 @@ def dumped(of: Cluster, tmp_path: Path) -> str:
     """All its objects in a file."""
     path = tmp_path / "dump.json"
     with path.open("w") as file:
-        for obj in of.server.everything():
+        for obj in of.server.list_objects():
             kind = KIND_BY_VIEW[type(obj)]
             type_meta = {"apiVersion": kind.api_version, "kind": kind.name}
             file.write(json.dumps({**type_meta, **msgspec.to_builtins(obj)}) + "\n")

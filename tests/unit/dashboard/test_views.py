@@ -82,7 +82,7 @@ def test_the_view_of_negotiations_has_the_state_of_each_claim() -> None:
     scene.claim("c")
     scene.pod("p", "c")
     scene.settle()
-    source = Still(*scene.server.everything(), engine=scene.engine)
+    source = Still(*scene.server.list_objects(), engine=scene.engine)
     (talk,) = seen("negotiations", source)["rows"]
     assert ("default/p", 2) == (talk["pod"], talk["candidates"])
     (claim,) = talk["claims"]
@@ -104,7 +104,7 @@ def test_the_view_of_vms_has_requested_and_approved_resources() -> None:
 def test_the_view_of_warm_pools_has_each_node_and_the_node_of_the_next_user() -> None:
     hub = Hub()
     hub.drawn("UP+ PP+")
-    source = Still(*hub.server.everything(), engine=hub.engine)
+    source = Still(*hub.server.list_objects(), engine=hub.engine)
     (pool,) = seen("warm", source)["rows"]
     assert ["UP+", "PP+"] == [node["drawn"] for node in pool["nodes"]]
     assert (1, 3, "n1") == (pool["users"], pool["placed"], pool["nextUser"])

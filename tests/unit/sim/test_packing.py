@@ -165,7 +165,7 @@ def test_pods_that_fit_nowhere_leave_nothing_behind(worlds: list[packing.World])
     run = run_policy(TRACE, "dot-product", 3)
     (world,) = worlds
     assert run.placed < run.arrived
-    assert [] == world.waiting()
+    assert [] == world.list_pending()
     pods = world.pods.values()
     claims = {claim.metadata.name for claim in world.engine.state.devices.claims()}
     assert {pod.metadata.name for pod in pods if pod.spec.resource_claims} == claims

@@ -14,7 +14,7 @@ from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.view_plots import plot_compared
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject
-from stower.sim.what_if import Compared, Difference, Edit, compare, edited
+from stower.sim.what_if import Comparison, Difference, Edit, compare, edited
 
 NAME = "what-if"
 WATCHED = True
@@ -127,7 +127,7 @@ def _objects(files: list[str], cluster: Loaded) -> tuple[ApiObject, ...]:
     return (*found.nodes, *found.related, *found.placed, *pods)
 
 
-def _print(found: Compared) -> None:
+def _print(found: Comparison) -> None:
     out = console()
     figures = table("What if", "", "before", "after", right=("before", "after"))
     was, will = found.before, found.after

@@ -6,35 +6,35 @@ from stower.sim.checkers.approvals import Approvals
 from stower.sim.checkers.assumptions import Assumptions
 from stower.sim.checkers.bindings import Bindings
 from stower.sim.checkers.checker import Checker
-from stower.sim.checkers.devices import DevicesKept
+from stower.sim.checkers.devices import Devices
 from stower.sim.checkers.gangs import Gangs
 from stower.sim.checkers.machines import Machines
-from stower.sim.checkers.missed_room import Overlooked
+from stower.sim.checkers.missed_room import MissedRoom
 from stower.sim.checkers.negotiations import Negotiations
 from stower.sim.checkers.priorities import Priorities
 from stower.sim.checkers.promises import Promises
-from stower.sim.checkers.queue_membership import Forgotten
+from stower.sim.checkers.queue_membership import QueueMembership
 from stower.sim.checkers.quiescence import Quiescence
 from stower.sim.checkers.reservations import Reservations
 from stower.sim.checkers.restart import Restart
-from stower.sim.checkers.room import RoomKept
+from stower.sim.checkers.room import NodeRoom
 from stower.sim.checkers.warmth import Warmth
 
 CHECKERS: Final[tuple[type[Checker], ...]] = (
     Approvals,
     Assumptions,
     Bindings,
-    DevicesKept,
-    Forgotten,
+    Devices,
+    QueueMembership,
     Gangs,
     Machines,
     Negotiations,
-    Overlooked,
+    MissedRoom,
     Priorities,
     Promises,
     Quiescence,
     Reservations,
     Restart,
-    RoomKept,
+    NodeRoom,
     Warmth,
 )

@@ -50,7 +50,7 @@ class Approvals(Checker):
         self._changed_ns = 0
         self._sent: dict[tuple[str, str], Writer] = {}  # by uid of the VM, and what was approved
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Look at a VM that was written to."""
         _, kind, vm = change
         self._changed_ns = self.court.agenda.now_ns
@@ -68,7 +68,7 @@ class Approvals(Checker):
             and not use.exceeds(asked)
             and AUTOSCALING in (vm.metadata.labels or {})
         ):
-            raise self.broken(
+            raise self.violation(
                 f"VM {vm.metadata.key} uses {use.cpu}m CPU and {use.memory} bytes, requests "
                 f"{asked.cpu}m CPU and {asked.memory} bytes, but only {now.cpu}m CPU and "
                 f"{now.memory} bytes are approved"
@@ -84,7 +84,7 @@ class Approvals(Checker):
         nodes = [pod.spec.node_name for pod in self._pods(vm) if pod.spec.node_name]
         over = [text for name in dict.fromkeys(nodes) if (text := self._over(name, grown, writer))]
         if nodes and len(over) == len(dict.fromkeys(nodes)):
-            raise self.broken(f"approval for VM {vm.metadata.key}: {over[0]}")
+            raise self.violation(f"approval for VM {vm.metadata.key}: {over[0]}")
 
     def _pods(self, vm: VirtualMachine) -> Iterator[Pod]:
         for pod in self.court.server.all(Pod).values():
@@ -109,13 +109,15 @@ class Approvals(Checker):
         """What is to be held of CPU and of memory, each with what there is."""
         room = node_room(node.status.allocatable)
         pods = self.court.server.pods_on(node.metadata.name).values()
-        held = [amounts_of(self._held(pod, writer)) or (0, 0) for pod in pods if _is_alive(pod)]
+        held = [
+            amounts_of(self._add_approved(pod, writer)) or (0, 0) for pod in pods if _is_alive(pod)
+        ]
         return (
             (sum(cpu for cpu, _ in held), room["cpu"]),
             (sum(memory for _, memory in held), room["memory"]),
         )
 
-    def _held(self, pod: Pod, writer: Writer) -> PodState:
+    def _add_approved(self, pod: Pod, writer: Writer) -> PodState:
         """With what was approved by the writer and the pod does not show yet."""
         state, owner = pod_state(pod), vm_owner(pod)
         approved = self._approved.get(owner.uid) if owner is not None else None
@@ -130,7 +132,7 @@ class Approvals(Checker):
             memory=state.memory._replace(reserved=max(state.memory.reserved, approved.memory)),
         )
 
-    def finished(self) -> None:
+    def check_end(self) -> None:
         """Nobody asks any more: what there is room for was approved."""
         if self.court.agenda.now_ns - self._changed_ns < NOTICED_NS:
             return  # there may be room that was not there a moment ago
@@ -141,20 +143,20 @@ class Approvals(Checker):
         }
         for key, vm in self.court.server.all(VirtualMachine).items():
             if key not in moving and vm.metadata.deletion_timestamp is None:
-                self._settled(vm)
+                self._check_settled(vm)
 
-    def _settled(self, vm: VirtualMachine) -> None:
+    def _check_settled(self, vm: VirtualMachine) -> None:
         pods = [pod for pod in self._pods(vm) if pod.spec.node_name]
         own = vm.metadata.annotations or {}
         if len(pods) != 1 or not is_true(pods[0], AUTOSCALING) or migration_owner(pods[0]):
             return
         if APPROVED not in own:
-            raise self.broken(f"no resources were ever approved for VM {vm.metadata.key}")
+            raise self.violation(f"no resources were ever approved for VM {vm.metadata.key}")
         if REQUESTED not in own or UNIT not in own:
             return
         asked, now, unit = (read_resources(own[name]) for name in (REQUESTED, APPROVED, UNIT))
         if now.exceeds(asked):
-            raise self.broken(
+            raise self.violation(
                 f"VM {vm.metadata.key} requests {asked.cpu}m CPU and {asked.memory} bytes, but "
                 f"{now.cpu}m CPU and {now.memory} bytes are still approved"
             )
@@ -165,13 +167,13 @@ class Approvals(Checker):
         free = [total - held for held, total in self._use(node, NOBODY)]
         lost = [i for i in (0, 1) if asked[i] > now[i] and free[i] >= unit[i]]
         if lost:
-            raise self.broken(
+            raise self.violation(
                 f"VM {vm.metadata.key} requests {asked.cpu}m CPU and {asked.memory} bytes, but "
                 f"only {now.cpu}m CPU and {now.memory} bytes are approved although {name} has "
                 f"{free[0]}m CPU and {free[1]} bytes free"
             )
 
-    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+    def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         """Remember who wrote what."""
         for write in writes:
             if isinstance(write, JsonPatchObject):

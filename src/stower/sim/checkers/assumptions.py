@@ -20,7 +20,7 @@ class Assumptions(Checker):
         super().__init__(court)
         self._since: dict[tuple[str, int, str], int] = {}
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """Each that was assumed already when it was looked at last."""
         now_ns = self.court.agenda.now_ns
         found = {}
@@ -35,7 +35,7 @@ class Assumptions(Checker):
                     found[key] = self._since.get(key, now_ns)
                     if now_ns - found[key] > RESOLVED_NS:
                         lasts = (now_ns - found[key]) // SECOND_NS
-                        raise self.broken(
+                        raise self.violation(
                             f"pod {entry.pod.key} has been assumed for {lasts} s, want at most "
                             f"{RESOLVED_NS // SECOND_NS} s"
                         )

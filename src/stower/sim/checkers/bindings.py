@@ -17,24 +17,24 @@ class Bindings(Checker):
         super().__init__(court)
         self._node_of: dict[str, str] = {}
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Compare with what was."""
         _, kind, pod = change
         if not isinstance(pod, Pod) or kind is WatchType.DELETED:
             return
         was, name = self._node_of.get(pod.metadata.uid), pod.spec.node_name
         if was and was != name:
-            raise self.broken(f"pod {pod.key} moved from {was} to {name or 'no node'}")
+            raise self.violation(f"pod {pod.key} moved from {was} to {name or 'no node'}")
         if name:
             self._node_of[pod.metadata.uid] = name
 
-    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+    def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         """A pod that the engine has been shown on a node is not bound again."""
         for write in writes:
             if isinstance(write, Bind):
-                shown = process.shown(write.uid)
+                shown = process.get_shown_pod(write.uid)
                 if shown is not None and shown.spec.node_name:
-                    raise self.broken(
+                    raise self.violation(
                         f"pod {write.namespace}/{write.name} is on {shown.spec.node_name} and is "
                         f"bound again, to {write.node_name}"
                     )

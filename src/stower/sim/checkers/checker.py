@@ -14,7 +14,7 @@ from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Change, Server
 
 
-class Broken(Exception):
+class ViolationError(Exception):
     """A law was broken: which, and how."""
 
     def __init__(self, law: str, what: str) -> None:
@@ -42,21 +42,21 @@ class Checker:
     def __init__(self, court: Court) -> None:
         self.court = court
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """The server has changed an object."""
 
-    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+    def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         """An engine has taken a step."""
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """Asked now and then."""
 
-    def finished(self) -> None:
+    def check_end(self) -> None:
         """Nothing happens any more, and has not for a while."""
 
-    def broken(self, what: str) -> Broken:
+    def violation(self, what: str) -> ViolationError:
         """To be raised."""
-        return Broken(self.law, f"at {self.court.agenda.now_ns / 1e9:.3f} s: {what}")
+        return ViolationError(self.law, f"at {self.court.agenda.now_ns / 1e9:.3f} s: {what}")
 
 
 class Binds:
@@ -65,7 +65,7 @@ class Binds:
     def __init__(self) -> None:
         self._bound: set[str] = set()
 
-    def seen(self, change: Change) -> Pod | None:
+    def find_bound_pod(self, change: Change) -> Pod | None:
         """The pod that has a node from this change on, if there is one."""
         _, kind, pod = change
         if (
@@ -84,7 +84,7 @@ def on_node(server: Server, name: str) -> list[Pod]:
     return [pod for pod in server.pods_on(name).values() if not pod.is_terminal]
 
 
-def asked(pods: Iterable[Pod]) -> Amounts:
+def sum_requests(pods: Iterable[Pod]) -> Amounts:
     """What they hold of the node together, with one of `pods` each."""
     total: Amounts = {PODS: 0}
     for pod in pods:
@@ -98,10 +98,10 @@ def asked(pods: Iterable[Pod]) -> Amounts:
     return total
 
 
-def lacking(node: Node, pods: Iterable[Pod]) -> str:
+def describe_shortage(node: Node, pods: Iterable[Pod]) -> str:
     """What the node has too little of for these, or ""."""
     room = node_room(node.status.allocatable)
-    for name, amount in asked(pods).items():
+    for name, amount in sum_requests(pods).items():
         if amount > room.get(name, 0):
             return f"{amount} of {name}, more than the {room.get(name, 0)} allocatable"
     return ""

@@ -22,7 +22,7 @@ def exact(text: Any) -> Fraction:
     return Fraction(quantity.mantissa) * Fraction(10) ** quantity.scale
 
 
-class DevicesKept(Checker):
+class Devices(Checker):
     """After each change of a claim: no capacity of a device is oversold, what is not shared has one
     holder, and counters have not gone below zero."""
 
@@ -35,7 +35,7 @@ class DevicesKept(Checker):
         self._claims: dict[str, tuple[DeviceResult, ...]] = {}
         self._holders: dict[Id, dict[str, list[DeviceResult]]] = {}
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Slices are read, claims counted and looked at."""
         _, kind, obj = change
         if isinstance(obj, ResourceSlice):
@@ -54,7 +54,7 @@ class DevicesKept(Checker):
                 if not result.admin_access:
                     self._holders.setdefault(_id(result), {}).setdefault(key, []).append(result)
             for result in results:
-                self._look(_id(result), key)
+                self._check_device(_id(result), key)
 
     def _read(self, obj: ResourceSlice) -> None:
         spec = obj.spec
@@ -67,27 +67,27 @@ class DevicesKept(Checker):
                 for name, counter in counters.counters.items()
             }
 
-    def _look(self, id: Id, key: str) -> None:
+    def _check_device(self, id: Id, key: str) -> None:
         device = self._devices.get(id)
         if device is None:
-            raise self.broken(f"claim {key} has device {'/'.join(id)}, which is in no slice")
+            raise self.violation(f"claim {key} has device {'/'.join(id)}, which is in no slice")
         holders = self._holders.get(id, {})
         shares = [result for results in holders.values() for result in results]
         if not device.allow_multiple_allocations:
             if len(shares) > 1:
-                raise self.broken(
+                raise self.violation(
                     f"device {'/'.join(id)} does not allow multiple allocations, but is allocated "
                     f"to {sorted(holders)}"
                 )
         else:
             ids = [share.share_id for share in shares]
             if None in ids and len(ids) > 1:
-                raise self.broken(
+                raise self.violation(
                     f"device {'/'.join(id)} is allocated to {sorted(holders)}, to one of them "
                     "without a share id"
                 )
             if len(set(ids)) != len(ids):
-                raise self.broken(f"device {'/'.join(id)} has duplicate share ids: {ids}")
+                raise self.violation(f"device {'/'.join(id)} has duplicate share ids: {ids}")
             for name, capacity in (device.capacity or {}).items():
                 amounts = (exact((s.consumed_capacity or {}).get(name, 0)) for s in shares)
                 taken = sum((max(amount, Fraction(0)) for amount in amounts), Fraction(0))
@@ -96,15 +96,15 @@ class DevicesKept(Checker):
                         f"{taken} of capacity {name} of device {'/'.join(id)} is allocated, which "
                         f"has {exact(capacity.value)}"
                     )
-                    raise self.broken(f"with claim {key}, {what}")
-        for counter, left in self._left((id[0], id[1])):
+                    raise self.violation(f"with claim {key}, {what}")
+        for counter, left in self._list_remaining((id[0], id[1])):
             if left < 0:
-                raise self.broken(
+                raise self.violation(
                     f"with claim {key}, counter {'/'.join(counter)} of pool {'/'.join(id[:2])} is "
                     f"{left}, want at least 0"
                 )
 
-    def _left(self, pool: tuple[str, str]) -> Iterator[tuple[tuple[str, str], Fraction]]:
+    def _list_remaining(self, pool: tuple[str, str]) -> Iterator[tuple[tuple[str, str], Fraction]]:
         left = dict(self._counters.get(pool, {}))
         if not left:
             return

@@ -38,20 +38,20 @@ class Gangs(Checker):
         self._begun_ns: dict[str, int] = {}  # gangs of which some are bound, and not the minimum
         self._whole: set[str] = set()  # those that had their minimum, or lost some of it
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """A pod gets a node, or goes."""
         _, kind, obj = change
         if isinstance(obj, Pod) and obj.group_name:
             if kind is WatchType.DELETED or obj.is_terminal or obj.metadata.deletion_timestamp:
                 self._whole.add(obj.group_name)
-            pod = self._binds.seen(change)
+            pod = self._binds.find_bound_pod(change)
             if pod is not None:
-                self._bound(pod)
+                self._check_bound(pod)
 
-    def _bound(self, pod: Pod) -> None:
+    def _check_bound(self, pod: Pod) -> None:
         group = self.court.server.get(PodGroup, f"default/{pod.group_name}")
         if group is None:
-            raise self.broken(
+            raise self.violation(
                 f"pod {pod.key} is bound, but its group {pod.group_name} does not exist"
             )
         pods = self.court.server.all(Pod).values()
@@ -63,7 +63,7 @@ class Gangs(Checker):
         elif pod.group_name not in self._whole:
             self._begun_ns.setdefault(pod.group_name, self.court.agenda.now_ns)
 
-    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+    def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         """Pods that get their node in this step."""
         engine = process.engine
         bound = {write.uid for write in writes if isinstance(write, Bind)}
@@ -76,12 +76,12 @@ class Gangs(Checker):
             if decision.outcome is Outcome.PLACED and entry is not None and entry.row >= 0:
                 group = engine.state.groups.pod_groups.get(f"default/{entry.pod.group_name}")
                 if group is not None:
-                    self._decided(engine, entry, group)
+                    self._check_decision(engine, entry, group)
 
-    def _decided(self, engine: Engine, entry: PodEntry, group: PodGroup) -> None:
-        have = len(_placed(engine, group))
+    def _check_decision(self, engine: Engine, entry: PodEntry, group: PodGroup) -> None:
+        have = len(_list_placed(engine, group))
         if have < group.minimum:
-            raise self.broken(
+            raise self.violation(
                 f"pod {entry.pod.key} is assigned a node while {have} pods of group "
                 f"{group.metadata.name} have one, want at least {group.minimum}"
             )
@@ -90,32 +90,32 @@ class Gangs(Checker):
             constraints = around.spec.scheduling_constraints
             if constraints is not None and constraints.key:
                 column = engine.state.labels.column(constraints.key)
-                rows = [other.row for other in _placed(engine, around)]
+                rows = [other.row for other in _list_placed(engine, around)]
                 values = {column.values[int(column.codes[row])] for row in rows}
                 if len(values) > 1 or None in values:
-                    raise self.broken(
+                    raise self.violation(
                         f"with pod {entry.pod.key}, group {around.metadata.name} is in the domains "
                         f"{sorted(map(str, values))} of {constraints.key}, want one"
                     )
             parent = around.spec.parent_composite_pod_group_name
             around = engine.state.groups.composite_groups.get(f"default/{parent}")
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """Gangs that have had a part for too long."""
         now_ns = self.court.agenda.now_ns
         for name, since_ns in self._begun_ns.items():
             if name not in self._whole and now_ns - since_ns > WHOLE_NS:
-                raise self.broken(
+                raise self.violation(
                     f"group {name} has fewer bound pods than its minimum for "
                     f"{(now_ns - since_ns) // SECOND_NS} s, want at most {WHOLE_NS // SECOND_NS} s"
                 )
 
 
-def _placed(engine: Engine, group: Group) -> list[PodEntry]:
+def _list_placed(engine: Engine, group: Group) -> list[PodEntry]:
     """The pods of a group and of those below it that have a node, as the engine knows them."""
     groups = engine.state.groups
     if isinstance(group, PodGroup):
         members = groups.members.get(group.metadata.key, {}).values()
         return [entry for entry in members if entry.row >= 0]
     below = (groups.get(which) for which in groups.children.get(group.metadata.key, ()))
-    return [entry for child in below if child is not None for entry in _placed(engine, child)]
+    return [entry for child in below if child is not None for entry in _list_placed(engine, child)]

@@ -19,22 +19,22 @@ class Machines(Checker):
         super().__init__(court)
         self._since_ns: dict[str, int] = {}  # by what is the matter
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """All VMs."""
         now_ns, found = self.court.agenda.now_ns, {}
         for vm in self.court.server.all(VirtualMachine).values():
-            moves = self._moves(vm)
+            moves = self._list_migrations(vm)
             if len(moves) > 1:
-                raise self.broken(
+                raise self.violation(
                     f"VM {vm.metadata.key} has {len(moves)} migrations under way, want at most 1"
                 )
             for text in self._faults(vm, len(moves)):
                 found[text] = self._since_ns.get(text, now_ns)
                 if now_ns - found[text] > RESTORED_NS:
-                    raise self.broken(f"VM {vm.metadata.key} {text}")
+                    raise self.violation(f"VM {vm.metadata.key} {text}")
         self._since_ns = found
 
-    def _moves(self, vm: VirtualMachine) -> list[VirtualMachineMigration]:
+    def _list_migrations(self, vm: VirtualMachine) -> list[VirtualMachineMigration]:
         """Its migrations that have begun, and not ended."""
         return [
             one
@@ -69,11 +69,13 @@ class Machines(Checker):
             faults.append(f"runs in pod {name}, which does not exist")
         return faults
 
-    def finished(self) -> None:
+    def check_end(self) -> None:
         """Whoever moved at the end has come to an end."""
         for vm in self.court.server.all(VirtualMachine).values():
             faults = [
-                text for text in self._faults(vm, len(self._moves(vm))) if "migration" in text
+                text
+                for text in self._faults(vm, len(self._list_migrations(vm)))
+                if "migration" in text
             ]
             if faults:
-                raise self.broken(f"VM {vm.metadata.key} {faults[0]}")
+                raise self.violation(f"VM {vm.metadata.key} {faults[0]}")

@@ -8,12 +8,12 @@ from stower.plugins.negotiated_resources import NegotiatedResources
 from stower.sim.checkers.checker import Checker
 
 
-class Overlooked(Checker):
+class MissedRoom(Checker):
     """Asks the engine that leads, of pods that only an event would have tried again."""
 
     law = "overlooked"
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """By what the engine itself knows."""
         for process in self.court.schedulers:
             engine = process.engine
@@ -36,7 +36,7 @@ class Overlooked(Checker):
                         continue
                 if row >= 0:
                     where = engine.state.node_names[row]
-                    raise self.broken(
+                    raise self.violation(
                         f"pod {pod.key} would fit on node {where}, but is not retried"
                     )
 

@@ -9,7 +9,7 @@ from stower.model.kinds.pod_scheduling import NODES_MAX
 from stower.model.kinds.resource_claim import POD_CLAIM_NAME
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
-from stower.sim.resource_drivers import wanted_by
+from stower.sim.resource_drivers import count_requested
 from stower.sim.server import Change
 
 # Of a claim that was made for a pod: so long it may be allocated for nobody. Drivers may be down
@@ -36,64 +36,64 @@ class Negotiations(Checker):
         self._rounds: dict[str, tuple[int, int, int]] = {}
         self._left_ns = 0  # when the last pod has left a node
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Look at what is said."""
         _, kind, obj = change
         if isinstance(obj, PodScheduling) and kind is not WatchType.DELETED:
-            self._said(obj)
-            self._counted(obj)
+            self._check_scheduling(obj)
+            self._count_rounds(obj)
         elif isinstance(obj, PodScheduling):
             self._rounds.pop(obj.metadata.uid, None)
         elif isinstance(obj, Pod) and obj.spec.node_name:
             if kind is WatchType.DELETED or obj.is_terminal:
                 self._left_ns = self.court.agenda.now_ns
 
-    def _said(self, said: PodScheduling) -> None:
+    def _check_scheduling(self, said: PodScheduling) -> None:
         key, spec = said.metadata.key, said.spec
         if len(spec.potential_nodes or ()) > NODES_MAX:
-            raise self.broken(
+            raise self.violation(
                 f"PodScheduling {key} has {len(spec.potential_nodes or ())} potentialNodes, want "
                 f"at most {NODES_MAX}"
             )
         for answer in said.status.resource_claims or ():
             if len(answer.unsuitable_nodes or ()) > NODES_MAX:
-                raise self.broken(
+                raise self.violation(
                     f"PodScheduling {key} has {len(answer.unsuitable_nodes or ())} "
                     f"unsuitableNodes of claim {answer.name}, want at most {NODES_MAX}"
                 )
             if answer.observed_round > spec.round:
-                raise self.broken(
+                raise self.violation(
                     f"PodScheduling {key} has a response for round {answer.observed_round} of "
                     f"claim {answer.name}, but its round is {spec.round}"
                 )
 
-    def _counted(self, said: PodScheduling) -> None:
+    def _count_rounds(self, said: PodScheduling) -> None:
         """Rounds, and those that were asked though a node would do."""
         spec, key = said.spec, said.metadata.key
         rounds, attempt, count = self._rounds.get(said.metadata.uid, (0, 0, 0))
         if spec.round < rounds or spec.attempt < attempt:
-            raise self.broken(
+            raise self.violation(
                 f"PodScheduling {key} went from round {rounds}, attempt {attempt} back to round "
                 f"{spec.round}, attempt {spec.attempt}"
             )
         pod = self.court.server.get(Pod, key)
         if spec.round > rounds and pod is not None and pod.metadata.uid == said.owner_uid:
-            used = self._used(pod, self._claims())
+            used = self._list_used(pod, self._claims())
             own = [c for c in used if c.status.allocation is None and is_delayed(c)]
             count = count + 1 if own and self._could_go(pod, used, own) else 0
             if count > ROUNDS_MAX:
-                raise self.broken(
+                raise self.violation(
                     f"PodScheduling {key} had {count} rounds while a node fits, want at most "
                     f"{ROUNDS_MAX}"
                 )
         self._rounds[said.metadata.uid] = (spec.round, spec.attempt, count)
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """At devices, and at claims that nobody uses."""
         for name, process in self.court.negotiators.processes.items():
             for node in process.driver.devices:
-                if process.driver.left(node) < 0:
-                    raise self.broken(
+                if process.driver.count_free(node) < 0:
+                    raise self.violation(
                         f"driver {name} has allocated more devices of node {node} than it has"
                     )
         now_ns, idle = self.court.agenda.now_ns, {}
@@ -103,7 +103,7 @@ class Negotiations(Checker):
             if owned and claim.status.allocation is not None and not claim.status.reserved_for:
                 idle[key] = self._idle_ns.get(key, now_ns)
                 if now_ns - idle[key] > IDLE_NS:
-                    raise self.broken(
+                    raise self.violation(
                         f"claim {key} has been allocated without a reservation for more than "
                         f"{IDLE_NS // SECOND_NS} s"
                     )
@@ -114,32 +114,32 @@ class Negotiations(Checker):
         claims = self.court.server.all(ResourceClaim).items()
         return {key: claim for key, claim in claims if driver_of(claim, classes)}
 
-    def finished(self) -> None:
+    def check_end(self) -> None:
         """All or none; and none where there is nothing left to have."""
         claims = self._claims()
         for name, process in self.court.negotiators.processes.items():
             for entry in process.ledger.entries.values():
                 claim = claims.get(f"{entry.namespace}/{entry.name}")
                 if claim is None or claim.metadata.uid != entry.uid:
-                    raise self.broken(
+                    raise self.violation(
                         f"driver {name} keeps a device for claim {entry.namespace}/{entry.name}, "
                         "which is deleted"
                     )
                 if claim.status.allocation is None:
-                    raise self.broken(
+                    raise self.violation(
                         f"driver {name} keeps a device for claim {entry.namespace}/{entry.name}, "
                         "which is not allocated"
                     )
         for pod in self.court.server.pods_on("").values():
-            self._waits(pod, claims)
+            self._check_waiting(pod, claims)
 
-    def _used(self, pod: Pod, claims: dict[str, ResourceClaim]) -> list[ResourceClaim]:
+    def _list_used(self, pod: Pod, claims: dict[str, ResourceClaim]) -> list[ResourceClaim]:
         names = [e.resource_claim_name for e in pod.spec.resource_claims or ()]
         names += [s.resource_claim_name for s in pod.status.resource_claim_statuses or ()]
         return [c for n in names if n and (c := claims.get(f"{pod.metadata.namespace}/{n}"))]
 
-    def _waits(self, pod: Pod, claims: dict[str, ResourceClaim]) -> None:
-        used = self._used(pod, claims)
+    def _check_waiting(self, pod: Pod, claims: dict[str, ResourceClaim]) -> None:
+        used = self._list_used(pod, claims)
         if pod.is_terminal or not used:
             return
         if self.court.agenda.now_ns - self._left_ns < TAKEN_NS:
@@ -147,13 +147,13 @@ class Negotiations(Checker):
         for claim in used:
             users = {user.uid for user in claim.status.reserved_for or ()}
             if is_delayed(claim) and users == {pod.metadata.uid}:
-                raise self.broken(
+                raise self.violation(
                     f"pod {pod.key} is pending, but claim {claim.metadata.key} is reserved for it"
                 )
         own = [c for c in used if c.status.allocation is None and is_delayed(c)]
         where = self._could_go(pod, used, own)
         if own and where:
-            raise self.broken(
+            raise self.violation(
                 f"pod {pod.key} is pending, but node {where} has the devices of all its claims"
             )
 
@@ -175,8 +175,8 @@ class Negotiations(Checker):
                 wanted: dict[str, int] = {}
                 for claim in own:
                     driver = driver_of(claim, classes)
-                    wanted[driver] = wanted.get(driver, 0) + wanted_by(claim)
+                    wanted[driver] = wanted.get(driver, 0) + count_requested(claim)
                 drivers = self.court.negotiators.processes
-                if all(drivers[d].driver.left(name) >= n for d, n in wanted.items()):
+                if all(drivers[d].driver.count_free(name) >= n for d, n in wanted.items()):
                     return name
         return ""

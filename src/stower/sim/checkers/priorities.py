@@ -29,17 +29,17 @@ class Priorities(Checker):
         self._node_ns: dict[str, int] = {}  # when a node, or what is on it, last changed
         self._any_ns = 0  # when any did
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """A pod gets a node; what else happens there may be what it waited for."""
         _, _, obj = change
         name = obj.spec.node_name if isinstance(obj, Pod) else obj.metadata.name
-        pod = self._binds.seen(change)
+        pod = self._binds.find_bound_pod(change)
         if pod is not None:
-            self._look(pod)
+            self._check_pod(pod)
         if name:
             self._node_ns[name] = self._any_ns = self.court.agenda.now_ns
 
-    def _look(self, pod: Pod) -> None:
+    def _check_pod(self, pod: Pod) -> None:
         if pod.spec.volumes or pod.spec.resource_claims:
             return
         now_ns, server = self.court.agenda.now_ns, self.court.server
@@ -48,15 +48,15 @@ class Priorities(Checker):
         since_ns = max(changed_ns, *(p.awake_since_ns for p in self.court.schedulers))
         if now_ns - since_ns < WINDOW_NS:
             return
-        wants = _wants(pod)
+        wants = _requirements_key(pod)
         for other in server.pods_on("").values():
             if (
                 other.priority > pod.priority
-                and now_ns - server.made_ns(other) >= WINDOW_NS
+                and now_ns - server.creation_ns(other) >= WINDOW_NS
                 and not self._is_decided(other)
-                and _wants(other) == wants
+                and _requirements_key(other) == wants
             ):
-                raise self.broken(
+                raise self.violation(
                     f"pod {pod.key} of priority {pod.priority} is bound to {pod.spec.node_name} "
                     f"while the equal pod {other.key} of priority {other.priority} is pending"
                 )
@@ -68,7 +68,7 @@ class Priorities(Checker):
         return any(entry is not None and entry.is_assumed for entry in entries)
 
 
-def _wants(pod: Pod) -> bytes:
+def _requirements_key(pod: Pod) -> bytes:
     """All that a node must have for it, labels and terms about others included."""
     spec = msgspec.structs.replace(
         pod.spec, node_name="", priority=0, preemption_policy=None, priority_class_name=""

@@ -4,7 +4,7 @@ from stower.framework.decisions import Outcome
 from stower.framework.events import Event
 from stower.framework.writes import Bind, PatchPodStatus, Write
 from stower.model.kinds import Node
-from stower.sim.checkers.checker import Checker, Court, lacking
+from stower.sim.checkers.checker import Checker, Court, describe_shortage
 from stower.sim.scheduler import SchedulerProcess
 
 
@@ -19,7 +19,7 @@ class Promises(Checker):
         super().__init__(court)
         self._promised: dict[tuple[str, int], dict[str, str]] = {}  # the last leader's: node by uid
 
-    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+    def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         """Look at each pod that is decided for now; one whose bind is sent again has its room."""
         decided = set()
         for decision in reversed(process.decisions):
@@ -37,20 +37,20 @@ class Promises(Checker):
             elif isinstance(write, Bind) and binds and write is binds[0]:
                 del binds[0]
                 # Those that are decided after it were not there yet.
-                self._look(process, write, held, {later.uid for later in binds})
+                self._check_promise(process, write, held, {later.uid for later in binds})
         if process.engine is not None:
             # What is promised in a step is known to the decisions of the next.
             promised = process.engine.state.nominated_pods
             self._promised = {key: {uid: n for n, pods in promised.items() for uid in pods}}
 
-    def _look(
+    def _check_promise(
         self,
         process: SchedulerProcess,
         write: Bind,
         promised: dict[str, str],
         later: set[str],
     ) -> None:
-        engine, bound = process.engine, process.shown(write.uid)
+        engine, bound = process.engine, process.get_shown_pod(write.uid)
         node = self.court.server.get(Node, write.node_name)
         if engine is None or bound is None or node is None:
             return
@@ -62,7 +62,7 @@ class Promises(Checker):
         ]
         before = [pod for pod in there if pod.metadata.uid != write.uid]
         for uid, known in engine.state.nominated_pods.get(write.node_name, {}).items():
-            other = process.shown(uid)
+            other = process.get_shown_pod(uid)
             if (
                 other is None
                 or known.row >= 0
@@ -71,8 +71,10 @@ class Promises(Checker):
                 or other.priority <= bound.priority
             ):
                 continue
-            if not lacking(node, [*before, other]) and lacking(node, [*there, other]):
-                raise self.broken(
+            if not describe_shortage(node, [*before, other]) and describe_shortage(
+                node, [*there, other]
+            ):
+                raise self.violation(
                     f"pod {bound.key} of priority {bound.priority} is bound to room on "
                     f"{write.node_name} that was reserved for the nominated pod {other.key} of "
                     f"priority {other.priority}"

@@ -10,12 +10,12 @@ from stower.sim.checkers.checker import Checker
 TOLD_NS: Final = 60 * SECOND_NS
 
 
-class Forgotten(Checker):
+class QueueMembership(Checker):
     """Looks at the queue of the engine that leads."""
 
     law = "forgotten"
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """Each pod that was there a minute ago."""
         now_ns = self.court.agenda.now_ns
         for process in self.court.schedulers:
@@ -23,12 +23,14 @@ class Forgotten(Checker):
             if engine is None or now_ns - process.awake_since_ns < TOLD_NS:
                 continue
             for pod in self.court.server.pods_on("").values():
-                if pod.is_terminal or now_ns - self.court.server.made_ns(pod) < TOLD_NS:
+                if pod.is_terminal or now_ns - self.court.server.creation_ns(pod) < TOLD_NS:
                     continue
                 queued = engine.queue.get(pod.metadata.uid)
                 if queued is None or queued.place is Place.NOWHERE:
-                    raise self.broken(f"pod {pod.key} is not in the queue of {process.name}")
+                    raise self.violation(f"pod {pod.key} is not in the queue of {process.name}")
                 if queued.place is Place.IN_FLIGHT and not queued.entry.is_assumed:
-                    raise self.broken(f"pod {pod.key} is in flight, but waits for no response")
+                    raise self.violation(f"pod {pod.key} is in flight, but waits for no response")
                 if queued.place is Place.ACTIVE and engine.next_wake_ns is None:
-                    raise self.broken(f"pod {pod.key} is active, but the engine has no wake time")
+                    raise self.violation(
+                        f"pod {pod.key} is active, but the engine has no wake time"
+                    )

@@ -28,32 +28,32 @@ class Quiescence(Checker):
         self._last: tuple[int, Write] | None = None
         self._writes = 0
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Remember when anybody else changed something."""
         if not self.court.server.is_scheduler_writing:
             self._changed_ns = self.court.agenda.now_ns
 
-    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+    def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         """Count them, and remember the last one."""
         self._writes += len(writes)
         if self._writes > WRITES_MAX + PER_POD_MAX * len(self.court.server.all(Pod)):
-            raise self.broken(
+            raise self.violation(
                 f"{self._writes} writes since the last check, the last of them {writes[-1]}"
             )
         if writes:
             self._last = self.court.agenda.now_ns, writes[-1]
 
-    def looked(self) -> None:
+    def check(self) -> None:
         """Count anew."""
         self._writes = 0
 
-    def finished(self) -> None:
+    def check_end(self) -> None:
         """Compare."""
         led_ns = (p.led_ns for p in self.court.schedulers if p.engine is not None)
         since_ns = max(self._changed_ns, self.court.active_ns, *led_ns)
         if self._last is not None and self._last[0] > since_ns + STILL_NS:
             after_s = (self._last[0] - since_ns) / SECOND_NS
-            raise self.broken(
+            raise self.violation(
                 f"the last write came {after_s:.0f} s after the last change, want at most "
                 f"{STILL_NS // SECOND_NS} s: {self._last[1]}"
             )

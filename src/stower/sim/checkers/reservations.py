@@ -25,21 +25,23 @@ class Reservations(Checker):
         self._binds = Binds()
         self._ended_ns: dict[str, int] = {}  # by claim: when a user of it last ended
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Look at each claim that changes, and at each pod that gets a node."""
         _, kind, obj = change
         if isinstance(obj, Pod) and (kind is WatchType.DELETED or obj.is_terminal):
             self._ended_ns.update(dict.fromkeys(used_claim_keys(obj), self.court.agenda.now_ns))
         if isinstance(obj, ResourceClaim) and kind is not WatchType.DELETED:
             if obj.status.reserved_for and obj.status.allocation is None:
-                raise self.broken(f"claim {obj.metadata.key} is reserved but not allocated")
-        pod = self._binds.seen(change)
+                raise self.violation(f"claim {obj.metadata.key} is reserved but not allocated")
+        pod = self._binds.find_bound_pod(change)
         if pod is None:
             return
         for key in used_claim_keys(pod):
             claim = self.court.server.get(ResourceClaim, key)
             if claim is None or not claim.is_reserved_for(pod.metadata.uid):
-                raise self.broken(f"pod {pod.key} is bound, but claim {key} is not reserved for it")
+                raise self.violation(
+                    f"pod {pod.key} is bound, but claim {key} is not reserved for it"
+                )
             self._usable(pod, claim)
 
     def _usable(self, pod: Pod, claim: ResourceClaim) -> None:
@@ -49,11 +51,11 @@ class Reservations(Checker):
             for field in term.match_fields or ():
                 if pod.spec.node_name not in (field.values or ()):
                     where = f"claim {claim.metadata.key} is allocated for {field.values}"
-                    raise self.broken(
+                    raise self.violation(
                         f"pod {pod.key} is bound to {pod.spec.node_name}, but {where}"
                     )
 
-    def finished(self) -> None:
+    def check_end(self) -> None:
         """Nobody who is gone has devices. A pod that waits may have a claim that was allocated for
         an attempt of it that failed: the next one uses it."""
         server = self.court.server
@@ -64,4 +66,4 @@ class Reservations(Checker):
                 continue  # a user's own, which its driver keeps for whoever comes (S0.34)
             is_over = self.court.agenda.now_ns - self._ended_ns.get(key, 0) > GIVEN_BACK_NS
             if claim.status.allocation is not None and key not in used and is_over:
-                raise self.broken(f"claim {key} is allocated, but no pod uses it")
+                raise self.violation(f"claim {key} is allocated, but no pod uses it")

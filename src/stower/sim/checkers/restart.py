@@ -18,21 +18,21 @@ class Restart(Checker):
 
     law = "restart"
 
-    def finished(self) -> None:
+    def check_end(self) -> None:
         """Build one, and give both the same pods."""
         lived = next((p for p in self.court.schedulers if p.engine is not None), None)
         if lived is None:
-            raise self.broken("no scheduler is leader")
+            raise self.violation("no scheduler is leader")
         engine = lived.engine
         assert engine is not None
         fresh, now_ns = self.court.build(), lived.now_ns
-        found = tuple(self.court.server.everything())
+        found = tuple(self.court.server.list_objects())
         said = fresh.step(Listed(found), now_ns)
         while (due_ns := fresh.next_wake_ns) is not None and due_ns <= now_ns:
             said += fresh.step(Tick(), now_ns)
         binds = [w for w in said if isinstance(w, Bind)]
         if binds:
-            raise self.broken(
+            raise self.violation(
                 f"a rebuilt engine binds pod {binds[0].name} to {binds[0].node_name}, the engine "
                 f"of {lived.name} does not"
             )
@@ -42,9 +42,9 @@ class Restart(Checker):
         }
         for i, name in enumerate(sorted(templates)[:PROBES]):
             probe = _probe(templates[name], i)
-            ours, theirs = (_decided(e, probe, now_ns) for e in (engine, fresh))
+            ours, theirs = (_decide_probe(e, probe, now_ns) for e in (engine, fresh))
             if ours != theirs:
-                raise self.broken(
+                raise self.violation(
                     f"for one more pod of {name}, the engine of {lived.name} writes {ours}, "
                     f"a rebuilt engine writes {theirs}"
                 )
@@ -61,7 +61,7 @@ def _probe(pod: Pod, i: int) -> Pod:
     return msgspec.structs.replace(pod, metadata=meta, spec=spec, status=status)
 
 
-def _decided(engine: Engine, probe: Pod, now_ns: int) -> list[Any]:
+def _decide_probe(engine: Engine, probe: Pod, now_ns: int) -> list[Any]:
     """What is written, in whatever order: other pods that wait are tried again, those first that
     were tried before, which a new engine cannot know."""
     writes: list[Write] = engine.step(Observed(WatchType.ADDED, probe), now_ns)

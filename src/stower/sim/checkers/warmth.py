@@ -9,7 +9,7 @@ from stower.framework.events import Event, WatchType
 from stower.framework.writes import CreateObject, Write
 from stower.model.kinds import Node, Pod, WarmPool
 from stower.model.times import SECOND_NS
-from stower.sim.checkers.checker import Binds, Checker, Court, lacking, on_node
+from stower.sim.checkers.checker import Binds, Checker, Court, describe_shortage, on_node
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Change
 from stower.warm.placeholders import NODE_ANNOTATION
@@ -30,7 +30,7 @@ class Warmth(Checker):
         # When placeholders were moved: by the clock of whose engine did it, and by ours.
         self._moves: deque[tuple[str, int, int, int]] = deque()
 
-    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+    def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         """Count the placeholders that take the place of others elsewhere."""
         now_ns = self.court.agenda.now_ns
         for write in writes:
@@ -43,7 +43,7 @@ class Warmth(Checker):
                 self._moves.popleft()
             most = max((p.spec.repositioning.per_minute for p in self._pools()), default=0)
             if most and len(self._moves) > most:
-                raise self.broken(
+                raise self.violation(
                     f"{len(self._moves)} placeholder moves in a minute, want at most {most}; the "
                     f"last one creates {write.name}"
                 )
@@ -56,9 +56,9 @@ class Warmth(Checker):
             return process.now_ns - at_ns >= MINUTE_NS
         return now_ns - real_ns >= MINUTE_NS
 
-    def changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """A user gets a node."""
-        pod = self._binds.seen(change)
+        pod = self._binds.find_bound_pod(change)
         if pod is None or change[1] is WatchType.DELETED:
             return
         for pool in self._pools():
@@ -68,16 +68,16 @@ class Warmth(Checker):
             node = self.court.server.get(Node, pod.spec.node_name)
             # Engines count from a time that has whole seconds, by clocks that may have jumped.
             clock_ns = max((p.now_ns for p in self.court.schedulers), default=0)
-            waited_ns = clock_ns - self.court.server.made_ns(pod) + SECOND_NS
+            waited_ns = clock_ns - self.court.server.creation_ns(pod) + SECOND_NS
             if node is None or _has(node, images.names or ()):
                 return
             if waited_ns < images.wait_seconds * SECOND_NS:
-                raise self.broken(
+                raise self.violation(
                     f"user {pod.key} is bound to {pod.spec.node_name} without its images after "
                     f"{waited_ns / 1e9:.0f} s, want a wait of {images.wait_seconds} s"
                 )
 
-    def finished(self) -> None:
+    def check_end(self) -> None:
         """Nobody waits whom placeholders keep out, and there are as many of these as are wanted."""
         server = self.court.server
         for pool in self._pools():
@@ -85,7 +85,7 @@ class Warmth(Checker):
             own = [p for p in server.all(Pod).values() if _label(p) == pool.metadata.name]
             wanted = pool.spec.placeholders.replicas
             if len(own) != wanted:
-                raise self.broken(
+                raise self.violation(
                     f"pool {pool.metadata.key} has {len(own)} placeholders, want {wanted}"
                 )
             for user in server.pods_on("").values():
@@ -95,8 +95,8 @@ class Warmth(Checker):
                     here = on_node(server, node.metadata.name)
                     beside = [p for p in here if known.role_of(p) is not Role.PLACEHOLDER]
                     is_open = not (node.spec.unschedulable or node.spec.taints)
-                    if is_open and not lacking(node, [*beside, user]):
-                        raise self.broken(
+                    if is_open and not describe_shortage(node, [*beside, user]):
+                        raise self.violation(
                             f"user {user.key} is pending, but node {node.metadata.name} has room "
                             "without placeholders"
                         )

@@ -10,7 +10,7 @@ from stower.sim.faults.delays import Delays
 from stower.sim.faults.driver_crashes import DriverCrashes
 from stower.sim.faults.driver_silence import DriverSilence
 from stower.sim.faults.duplicates import Duplicates
-from stower.sim.faults.expired_revisions import Expired
+from stower.sim.faults.expired_revisions import ExpiredRevisions
 from stower.sim.faults.fault import Fault
 from stower.sim.faults.freezes import Freezes
 from stower.sim.faults.node_loss import NodeLoss
@@ -29,7 +29,7 @@ FAULTS: Final[tuple[type[Fault], ...]] = (
     DriverCrashes,
     DriverSilence,
     Duplicates,
-    Expired,
+    ExpiredRevisions,
     Freezes,
     NodeLoss,
     Refusals,

@@ -18,7 +18,7 @@ class ClockJumps(Fault):
         for scheduler in self.stage.schedulers:
             scheduler.wall_skew_ns = self.chance.randint(-3600, 3600) * SECOND_NS
         for at_ns in self.moments(4):
-            self.stage.agenda.at(at_ns, self._jump)
+            self.stage.agenda.schedule_at(at_ns, self._jump)
 
     def _jump(self) -> None:
         leading = [s for s in self.stage.schedulers if s.engine is not None]

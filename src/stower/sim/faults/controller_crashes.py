@@ -28,7 +28,7 @@ class ActorCrashes(Fault):
     def plan(self) -> None:
         """Any of them dies."""
         for at_ns in self.moments(8):
-            self.stage.agenda.at(at_ns, self._crash)
+            self.stage.agenda.schedule_at(at_ns, self._crash)
 
     def _crash(self) -> None:
         agenda, for_ns = self.stage.agenda, self.chance.randint(0, 60 * SECOND_NS)
@@ -36,10 +36,10 @@ class ActorCrashes(Fault):
         if names and self.chance.random() < 0.7:
             name = self.chance.choice(names)
             self.stage.kubelets.crash(name)
-            agenda.after(for_ns, lambda: self.stage.kubelets.restart(name))
+            agenda.schedule_after(for_ns, lambda: self.stage.kubelets.restart(name))
         else:
             stage = self.stage
             down: tuple[Stoppable, ...] = (stage.controller, stage.claims, *stage.actors)
             for controller in down:
                 controller.stop()
-                agenda.after(for_ns, controller.start)
+                agenda.schedule_after(for_ns, controller.start)

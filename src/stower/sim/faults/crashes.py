@@ -12,7 +12,7 @@ class Crashes(Fault):
     def plan(self) -> None:
         """Any of them dies."""
         for at_ns in self.moments(6):
-            self.stage.agenda.at(at_ns, self._crash)
+            self.stage.agenda.schedule_at(at_ns, self._crash)
 
     def _crash(self) -> None:
         up = [scheduler for scheduler in self.stage.schedulers if scheduler.is_up]

@@ -16,4 +16,4 @@ class Cuts(Fault):
 
     def cuts(self, chance: random.Random) -> bool:
         """Whether the watch breaks instead of delivering a change."""
-        return self.hits(self._share, chance)
+        return self.draw_hit(self._share, chance)

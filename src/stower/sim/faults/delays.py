@@ -18,4 +18,4 @@ class Delays(Fault):
 
     def delay_ns(self, chance: random.Random) -> int:
         """How much longer a message takes than usual."""
-        return chance.randint(0, self._most_ns) if self.hits(self._share, chance) else 0
+        return chance.randint(0, self._most_ns) if self.draw_hit(self._share, chance) else 0

@@ -12,7 +12,7 @@ class DriverCrashes(Fault):
     def plan(self) -> None:
         """Any of them dies."""
         for at_ns in self.moments(12):
-            self.stage.agenda.at(at_ns, self._crash)
+            self.stage.agenda.schedule_at(at_ns, self._crash)
 
     def _crash(self) -> None:
         drivers = self.stage.negotiators
@@ -20,4 +20,4 @@ class DriverCrashes(Fault):
             name = self.chance.choice([*drivers.processes])
             drivers.crash(name)
             for_ns = self.chance.randint(0, 120 * SECOND_NS)
-            self.stage.agenda.after(for_ns, lambda: drivers.start(name))
+            self.stage.agenda.schedule_after(for_ns, lambda: drivers.start(name))

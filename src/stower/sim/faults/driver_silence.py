@@ -15,13 +15,13 @@ class DriverSilence(Fault):
     def plan(self) -> None:
         """It dies, and is started again."""
         for at_ns in self.moments(4):
-            self.stage.agenda.at(at_ns, self._silence)
+            self.stage.agenda.schedule_at(at_ns, self._silence)
 
     def _silence(self) -> None:
         self.stage.driver.stop()
         for_ns = self.chance.randint(SECOND_NS, 300 * SECOND_NS)
-        self.stage.agenda.after(for_ns, self.stage.driver.start)
+        self.stage.agenda.schedule_after(for_ns, self.stage.driver.start)
         drivers = self.stage.negotiators
         for name in drivers.processes:
             drivers.crash(name)
-            self.stage.agenda.after(for_ns, partial(drivers.start, name))
+            self.stage.agenda.schedule_after(for_ns, partial(drivers.start, name))

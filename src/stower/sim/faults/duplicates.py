@@ -16,4 +16,4 @@ class Duplicates(Fault):
 
     def doubles(self, chance: random.Random) -> bool:
         """Whether a change is delivered twice."""
-        return self.hits(self._share, chance)
+        return self.draw_hit(self._share, chance)

@@ -40,6 +40,6 @@ class Fault(Weather):
     def plan(self) -> None:
         """Plan what is to happen at set times."""
 
-    def hits(self, share: float, chance: random.Random) -> bool:
+    def draw_hit(self, share: float, chance: random.Random) -> bool:
         """Whether this message is one of a share of them."""
         return chance.random() < share and not self.is_over

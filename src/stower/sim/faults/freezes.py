@@ -12,7 +12,7 @@ class Freezes(Fault):
     def plan(self) -> None:
         """One of them stands still."""
         for at_ns in self.moments(5):
-            self.stage.agenda.at(at_ns, self._freeze)
+            self.stage.agenda.schedule_at(at_ns, self._freeze)
 
     def _freeze(self) -> None:
         scheduler = self.chance.choice(self.stage.schedulers)

@@ -13,9 +13,9 @@ class NodeLoss(Fault):
     def plan(self) -> None:
         """Kubelets stop, or their machines are gone."""
         for at_ns in self.moments(5):
-            self.stage.agenda.at(at_ns, self._lose)
+            self.stage.agenda.schedule_at(at_ns, self._lose_node)
 
-    def _lose(self) -> None:
+    def _lose_node(self) -> None:
         names = [*self.stage.server.all(Node)]
         if not names:
             return
@@ -24,7 +24,7 @@ class NodeLoss(Fault):
             self.stage.kubelets.remove_node(name)
             return
         self.stage.kubelets.stop(name)
-        self.stage.agenda.after(
+        self.stage.agenda.schedule_after(
             self.chance.randint(SECOND_NS, 120 * SECOND_NS),
             lambda: self.stage.kubelets.start(name),
         )

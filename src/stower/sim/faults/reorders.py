@@ -17,4 +17,4 @@ class Reorders(Fault):
 
     def holds_ns(self, chance: random.Random) -> int:
         """For how long a change is held back while those of other objects overtake it."""
-        return chance.randint(0, 2 * SECOND_NS) if self.hits(self._share, chance) else 0
+        return chance.randint(0, 2 * SECOND_NS) if self.draw_hit(self._share, chance) else 0

@@ -20,7 +20,7 @@ class Throttling(Fault):
     def request(self, chance: random.Random) -> tuple[bool, int | None]:
         """Whether a request reaches the server, and the status in place of its answer."""
         now_ns = self.stage.agenda.now_ns
-        if any(start <= now_ns < end for start, end in self._times) and self.hits(
+        if any(start <= now_ns < end for start, end in self._times) and self.draw_hit(
             self._share, chance
         ):
             return False, 429

@@ -16,6 +16,6 @@ class Timeouts(Fault):
 
     def request(self, chance: random.Random) -> tuple[bool, int | None]:
         """Whether a request reaches the server, and the status in place of its answer."""
-        if self.hits(self._share, chance):
+        if self.draw_hit(self._share, chance):
             return chance.random() < 0.5, chance.choice((0, 504))
         return True, None

@@ -13,4 +13,4 @@ class TwoSchedulers(Fault):
         """They campaign as the first does."""
         for _ in range(self.chance.randint(1, 2)):
             scheduler = self.stage.add_scheduler()
-            self.stage.agenda.at(self.chance.randint(0, 60) * SECOND_NS, scheduler.start)
+            self.stage.agenda.schedule_at(self.chance.randint(0, 60) * SECOND_NS, scheduler.start)

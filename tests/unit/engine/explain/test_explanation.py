@@ -276,7 +276,7 @@ class Curious(Checker):
     law = "curiosity"
     asked = 0
 
-    def looked(self) -> None:
+    def check(self) -> None:
         for process in self.court.schedulers:
             if process.engine is not None:
                 for queued in process.engine.queue.pods():
