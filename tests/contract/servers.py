@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from stower.apiserver.server_process import Options, Running, running
+from stower.apiserver.server_process import Options, RunningServer, run_server
 from tests.rights import new_log
 
 Object = dict[str, Any]
@@ -118,7 +118,7 @@ def until(
 
 
 @contextlib.contextmanager
-def in_thread(options: Options) -> Iterator[tuple[Running, Client]]:
+def in_thread(options: Options) -> Iterator[tuple[RunningServer, Client]]:
     """A server in a thread of this process."""
     options = replace(options, audit=options.audit or new_log())
     ready = threading.Event()
@@ -127,7 +127,7 @@ def in_thread(options: Options) -> Iterator[tuple[Running, Client]]:
     async def main() -> None:
         stop = asyncio.Event()
         try:
-            async with running(options) as server:
+            async with run_server(options) as server:
                 box.append((server, asyncio.get_running_loop(), stop))
                 ready.set()
                 await stop.wait()

@@ -18,9 +18,9 @@ from stower.api.metadata import new_metadata_errors, update_metadata_errors
 from stower.api.optional_kinds import serve_device_taint_rules
 from stower.api.registry import Resource
 from stower.api.requests import Request
-from stower.api.schema import BadValue
+from stower.api.schema import BadValueError
 from stower.api.server import Api
-from stower.api.writes import _keep_other_half, _reset_status, _spec_changed, keep_server_fields
+from stower.api.writes import _has_spec_change, _keep_other_half, _reset_status, keep_server_fields
 from stower.apiserver.tables import load_registry
 from stower.model.quantity import QuantityError, quantity_of
 
@@ -96,7 +96,7 @@ def outcome(case: Object) -> tuple[list[FieldError], Object | None]:
     prepare = hooks.prepare_status if sub == "status" else hooks.prepare_update
     if prepare is not None:
         prepare(call, new, old)
-    if call.strategy.generation and sub != "status" and _spec_changed(call, new, old):
+    if call.strategy.generation and sub != "status" and _has_spec_change(call, new, old):
         meta["generation"] = old["metadata"].get("generation", 0) + 1
     faults = update_metadata_errors(meta, old["metadata"], call.resource.key, sub)
     validate = hooks.validate_status if sub == "status" else hooks.validate_update
@@ -127,7 +127,7 @@ def validation(case: Object) -> Iterator[str]:
         return
     try:
         faults, stored = outcome(case)
-    except (BadValue, ApiError) as error:
+    except (BadValueError, ApiError) as error:
         faults, stored = [FieldError("FieldValueInvalid", "", str(error))], None
     ours = {(f.type, f.field) for f in faults}
     expect = case["expect"]

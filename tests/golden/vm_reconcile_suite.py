@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stower.api.patches import PatchFailed, json_patch
+from stower.api.patches import PatchError, json_patch
 from stower.assembly import build_engine
 from stower.framework.plugin_guard import PluginError
 from stower.framework.reconcile_queue import EventKind, Result
@@ -89,7 +89,7 @@ class _Api:
                 return 404, f'virtualmachines.vm.neon.tech "{write.name}" not found'
             try:
                 self.vms[key] = json_patch(vm, write.operations)
-            except PatchFailed:
+            except PatchError:
                 return 422, f"{REJECTED} ( virtualmachines.vm.neon.tech)"
         elif isinstance(write, CreateObject):
             if key in self.made:

@@ -8,13 +8,20 @@ from hypothesis import strategies as st
 from stower.api.fields_v1 import (
     Manager,
     from_tree,
-    minus,
     read_managers,
+    subtract,
     to_tree,
     union,
     write_managers,
 )
-from stower.api.managed_fields import applied_fields, apply, compare, created, merged_value, updated
+from stower.api.managed_fields import (
+    applied_fields,
+    apply,
+    compare,
+    create_managers,
+    merged_value,
+    update_managers,
+)
 from stower.api.schema import Reading, Type, skeleton
 from stower.apiserver.tables import load_registry
 
@@ -75,8 +82,8 @@ def test_new_objects_fields_are_those_of_a_change_from_nothing(item: Object) -> 
     """created() is updated() from the bones of the type, only quicker."""
     new = clean(item)
     bones = skeleton(pod_type())
-    quick = created(pod_type(), bones, new, MANAGER, NOW, RESET)
-    slow = updated(pod_type(), bones, new, MANAGER, NOW, RESET)
+    quick = create_managers(pod_type(), bones, new, MANAGER, NOW, RESET)
+    slow = update_managers(pod_type(), bones, new, MANAGER, NOW, RESET)
     assert read_managers({"managedFields": slow}) == read_managers({"managedFields": quick})
 
 
@@ -96,7 +103,7 @@ def test_difference_names_exactly_what_differs(one: Object, other: Object) -> No
 def test_sets_survive_being_written(item: Object) -> None:
     fields = frozenset(applied_fields(pod_type(), item))
     assert fields == frozenset(from_tree(to_tree(fields)))
-    managers = read_managers({"managedFields": updated(pod_type(), {}, item, MANAGER, NOW)})
+    managers = read_managers({"managedFields": update_managers(pod_type(), {}, item, MANAGER, NOW)})
     assert managers == read_managers({"managedFields": write_managers(managers)})
 
 
@@ -109,11 +116,11 @@ def test_items_with_the_same_key_keep_their_manager() -> None:
         return clean({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
 
     old = pod()
-    first = created(pod_type(), skeleton(pod_type()), old, MANAGER, NOW, RESET)
+    first = create_managers(pod_type(), skeleton(pod_type()), old, MANAGER, NOW, RESET)
     old["metadata"]["managedFields"] = first
     new = pod({"name": "B", "value": "2"})
     other = Manager("other", "Update", "v1")
-    entries = {e["manager"]: e for e in updated(pod_type(), old, new, other, NOW, RESET)}
+    entries = {e["manager"]: e for e in update_managers(pod_type(), old, new, other, NOW, RESET)}
     assert first[0]["fieldsV1"] == entries["m"]["fieldsV1"]
     (paths,) = [sorted(from_tree(entries["other"]["fieldsV1"]))]
     assert all('k:{"name":"B"}' in path for path in paths)
@@ -129,8 +136,8 @@ def test_sums_and_differences_of_trees_are_those_of_the_sets(one: Any, other: An
     """And written as they would be from the set; what is not touched is the same tree."""
     trees = to_tree(one), to_tree(other)
     assert to_tree(one | other) == union(*trees)
-    assert to_tree(one - other) == minus(*trees)
-    assert (minus(*trees) is trees[0]) == one.isdisjoint(other)
+    assert to_tree(one - other) == subtract(*trees)
+    assert (subtract(*trees) is trees[0]) == one.isdisjoint(other)
     assert (to_tree(one), to_tree(other)) == trees
 
 

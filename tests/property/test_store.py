@@ -53,14 +53,14 @@ def test_history_is_that_of_the_model(actions: list[tuple[str, Any]]) -> None:
             del model.now[value]
             model.change(store.revision)
         elif action == "commit" and store.pending:
-            store.committed(store.take_pending(value)[-1][1].revision)
+            store.publish(store.take_pending(value)[-1][1].revision)
         elif action == "fail" and store.pending:
             store.undo(store.take_pending(value))
             model.undo(store.visible)
         assert store.revision == model.order[-1]
         assert sorted(model.now) == collection.keys
         for revision in model.order:
-            found = collection.at(revision)
+            found = collection.records_at(revision)
             assert found is not None
             assert model.at[revision] == {k: r.raw.decode() for k, r in found.items()}
         revisions = [e.revision for e in collection.events_after(1) or ()]
@@ -77,9 +77,9 @@ def test_history_that_is_cut_short_is_right_or_none(names: list[str], room: int)
         model.now[name] = record.raw.decode()
         model.change(record.revision)
     for revision in model.order:
-        found = collection.at(revision)
+        found = collection.records_at(revision)
         if found is None:
             assert revision < collection.forgotten
         else:
             assert model.at[revision] == {k: r.raw.decode() for k, r in found.items()}
-    assert collection.at(store.revision) is not None
+    assert collection.records_at(store.revision) is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stower.api.patches import PatchFailed, json_patch
+from stower.api.patches import PatchError, json_patch
 from stower.assembly import build_engine
 from stower.engine.engine import Engine
 from stower.framework.events import (
@@ -242,7 +242,7 @@ class Rig:
         try:
             if not code:
                 after = msgspec.convert(json_patch(msgspec.to_builtins(pod), write.operations), Pod)
-        except PatchFailed:
+        except PatchError:
             code = 422
         if code:
             self.step(WriteFailed(write.id, code, f"status {code}"))

@@ -256,12 +256,12 @@ def _merged_tolerations(tolerations: list[Object]) -> list[Object]:
 def _covers(wide: Object, narrow: Object) -> bool:
     """Whether whatever the narrow one tolerates, the wide one does too."""
 
-    def has(name: str) -> tuple[Any, Any]:
+    def get_pair(name: str) -> tuple[Any, Any]:
         return wide.get(name) or "", narrow.get(name) or ""
 
     if wide == narrow:
         return True
-    (key, other_key), (effect, other_effect) = has("key"), has("effect")
+    (key, other_key), (effect, other_effect) = get_pair("key"), get_pair("effect")
     exists = wide.get("operator") == "Exists"
     if key != other_key and (key or not exists):
         return False
@@ -271,7 +271,7 @@ def _covers(wide: Object, narrow: Object) -> bool:
     if effect == "NoExecute" and seconds is not None:
         if other_seconds is None or seconds < other_seconds:
             return False
-    value, other_value = has("value")
+    value, other_value = get_pair("value")
     return exists or (narrow.get("operator") != "Exists" and value == other_value)
 
 
@@ -336,7 +336,7 @@ def _check_priority_class(call: Call, item: Object) -> None:
             raise call.forbidden(_name(item), text)
 
 
-def _not_ready(call: Call, item: Object) -> None:
+def _taint_not_ready(call: Call, item: Object) -> None:
     """Source: plugin/pkg/admission/nodetaint. Only where it is switched on."""
     if "TaintNodesByCondition" not in call.context.admission_plugins:
         return
@@ -347,7 +347,7 @@ def _not_ready(call: Call, item: Object) -> None:
 
 MUTATIONS: Final[dict[tuple[str, str], tuple[Callable[[Call, Object], None], ...]]] = {
     ("", "pods"): (limits.fill, _service_account, _tolerations, _priority, _runtime_class),
-    ("", "nodes"): (_not_ready,),
+    ("", "nodes"): (_taint_not_ready,),
     ("", "persistentvolumeclaims"): (_storage_class, _finalizer("kubernetes.io/pvc-protection")),
     ("", "persistentvolumes"): (_finalizer("kubernetes.io/pv-protection"),),
     ("scheduling.k8s.io", "compositepodgroups"): (_group_priority,),

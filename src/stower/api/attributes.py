@@ -53,11 +53,11 @@ def attributes_of(request: Request) -> Attributes:
     elif not name and verb == "delete":
         verb = "deletecollection"
     if not name and verb in ("list", "watch", "deletecollection"):
-        name = _selected(request)
+        name = _get_selected_name(request)
     return Attributes(verb, group, version, resource, sub, namespace, name)
 
 
-def _selected(request: Request) -> str:
+def _get_selected_name(request: Request) -> str:
     """The one name that a field selector lets through."""
     for term in request.value("fieldSelector").split(","):
         key, _, value = term.partition("=")

@@ -75,31 +75,31 @@ def assign(call: Call, name: str, node: str, meta: Object, dry_run: bool) -> Non
     if record is None:
         raise not_found("", "pods", name)
 
-    def refused(why: str) -> ApiError:
+    def make_conflict(why: str) -> ApiError:
         return conflict("", "pods/binding", name, why)
 
-    def outdated(why: str) -> ApiError:
+    def make_stale_conflict(why: str) -> ApiError:
         return conflict("", "pods", name, storage_error(collection.name, key, why))
 
     if meta.get("uid") and meta["uid"] != record.uid:
-        raise outdated(
+        raise make_stale_conflict(
             f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: "
             f"{record.uid}"
         )
     version = meta.get("resourceVersion")
     if version and version != str(record.revision):
-        raise outdated(
+        raise make_stale_conflict(
             f"Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in "
             f"object meta: {record.revision}"
         )
     pod = record.decode()
     spec = pod["spec"]
     if "deletionTimestamp" in pod["metadata"]:
-        raise refused(f"pod {name} is being deleted, cannot be assigned to a host")
+        raise make_conflict(f"pod {name} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):
-        raise refused(f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+        raise make_conflict(f'pod {name} is already assigned to node "{spec["nodeName"]}"')
     if spec.get("schedulingGates"):
-        raise refused(f"pod {name} has non-empty .spec.schedulingGates")
+        raise make_conflict(f"pod {name} has non-empty .spec.schedulingGates")
     if dry_run:
         return
     spec["nodeName"] = node

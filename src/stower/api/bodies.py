@@ -7,12 +7,12 @@ from typing import Any, Final
 import msgspec
 
 from stower.api import conversion
-from stower.api.byte_cache import Known, encode
+from stower.api.byte_cache import ByteCache, encode
 from stower.api.calls import Call
 from stower.api.defaults import TIMED
 from stower.api.errors import ApiError, bad_request
 from stower.api.requests import JSON, WriteOptions
-from stower.api.schema import BadValue, Cleaned, Reading, Type, unknown_fields
+from stower.api.schema import BadValueError, CleanValue, Reading, Type, unknown_fields
 
 Object = dict[str, Any]
 DEPTH_MAX: Final = 1_000  # msgspec gives up a little above
@@ -26,7 +26,7 @@ RETIRED: Final = ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2")
 SCHEME: Final = "pkg/api/legacyscheme/scheme.go:30"
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder().decode
-_specs: Final = Known()
+_specs: Final = ByteCache()
 
 
 _APART: Final = re.compile(rb'"\s+:')
@@ -165,7 +165,7 @@ def check_shape(
     reading = Reading()
     try:
         form.clean(item, reading)
-    except BadValue as error:
+    except BadValueError as error:
         raise bad_request(f"{prefix}{error}") from None
     if not reading.unknown or options is None or options.validation == "Ignore":
         return ()
@@ -201,7 +201,7 @@ def cleaned(
             made = kind.clean(known, reading)
         else:
             made = kind.clean(item, reading)
-    except BadValue as error:
+    except BadValueError as error:
         raise bad_request(f"{prefix}{error}") from None
     made.pop("kind", None)
     made.pop("apiVersion", None)
@@ -219,7 +219,7 @@ def cleaned(
     return (converter(made) if converter is not None else made), tuple(found)
 
 
-def _known_spec(kind: Type, spec: Object, reading: Reading) -> Object | Cleaned:
+def _known_spec(kind: Type, spec: Object, reading: Reading) -> Object | CleanValue:
     """The spec as its type reads it, where one like it was read lately; or else itself."""
     key = encode((kind.name, spec))
     found = _specs.get(key)
@@ -227,7 +227,7 @@ def _known_spec(kind: Type, spec: Object, reading: Reading) -> Object | Cleaned:
         own = Reading()
         try:
             made = kind.fields["spec"].type.clean(spec, own)
-        except BadValue:
+        except BadValueError:
             return spec  # the reader of the whole knows where it is
         found = encode(made), own.keys, own.unknown
         if not own.unknown:
@@ -235,11 +235,11 @@ def _known_spec(kind: Type, spec: Object, reading: Reading) -> Object | Cleaned:
     raw, keys, unknown = found
     reading.keys += keys
     reading.unknown += unknown
-    return Cleaned(_decode(raw))
+    return CleanValue(_decode(raw))
 
 
 def clean_again(kind: Type, item: Object) -> Object:
-    """A value that was changed, as its type reads it. Raises BadValue."""
+    """A value that was changed, as its type reads it. Raises BadValueError."""
     made: Object = kind.clean(item, Reading())
     made.pop("kind", None)
     made.pop("apiVersion", None)

@@ -14,7 +14,7 @@ BYTES_MAX: Final = 1 << 14  # of a key; what is longer is worked out each time
 encode: Final = msgspec.json.Encoder().encode
 
 
-class Known:
+class ByteCache:
     """Findings by key; the oldest go first."""
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ def choose_format(request: Request, target: str, resource: Resource) -> Format:
             return PLAIN
         name, version = named.get("as", ""), named.get("v", "")
         if name in FORMS and named.get("g") == META and version in ("v1", "v1beta1"):
-            return _transformed(request, target, resource, name, version)
+            return _choose_transformed(request, target, resource, name, version)
     accepted = STREAMED if target == WATCH else PRODUCED
     raise not_acceptable(accepted)
 
@@ -76,7 +76,7 @@ def not_acceptable(accepted: tuple[str, ...] = PRODUCED) -> ApiError:
     return ApiError(406, "NotAcceptable", text)
 
 
-def _transformed(
+def _choose_transformed(
     request: Request, target: str, resource: Resource, name: str, version: str
 ) -> Format:
     kind = internal_type(resource)

@@ -54,7 +54,7 @@ class Context:
             self._documents = Documents(self.registry)
         return self._documents
 
-    def resources_changed(self) -> None:
+    def on_resource_change(self) -> None:
         """Drops what was derived from the registry, after custom resources changed."""
         self._documents = None
         self.feeds.clear()

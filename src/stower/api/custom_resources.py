@@ -22,10 +22,10 @@ from stower.api.errors import (
     unsupported,
 )
 from stower.api.hooks import Hooks
-from stower.api.printers.parts import created
+from stower.api.printers.parts import format_age
 from stower.api.registry import Registry, Resource
 from stower.api.requests import WriteOptions, encode
-from stower.api.schema import BadValue, Reading
+from stower.api.schema import BadValueError, Reading
 from stower.model.times import age
 
 Object = dict[str, Any]
@@ -98,7 +98,7 @@ class CustomVersion:
         reading = Reading()
         try:
             cleaned = self._meta.clean(meta if meta is not None else {}, reading)
-        except BadValue as error:
+        except BadValueError as error:
             raise bad_request(f"{prefix}{error}") from None
         body = {k: v for k, v in item.items() if k not in ("kind", "apiVersion", "metadata")}
         found: list[str] = []
@@ -124,7 +124,7 @@ class CustomVersion:
         cells: list[Any] = [item["metadata"].get("name", "")]
         for path, kind in self._paths:
             if path == ".metadata.creationTimestamp":
-                cells.append(created(item, now_ns))
+                cells.append(format_age(item, now_ns))
                 continue
             value = at_path(item, path)
             if value is None:
@@ -157,7 +157,7 @@ def at_path(item: Any, path: str) -> Any:
             elif isinstance(value, dict) and inner.strip("'\"") in value:
                 value = value[inner.strip("'\"")]
             else:
-                return _filtered(value, path)
+                return _get_condition_status(value, path)
         elif isinstance(value, dict) and part.replace("\\", "") in value:
             value = value[part.replace("\\", "")]
         else:
@@ -165,7 +165,7 @@ def at_path(item: Any, path: str) -> Any:
     return value
 
 
-def _filtered(value: Any, path: str) -> Any:
+def _get_condition_status(value: Any, path: str) -> Any:
     """The common `conditions[?(@.type=="Ready")].status`."""
     found = re.search(r"\[\?\(@\.(\w+)\s*==\s*[\"']([^\"']*)[\"']\)\](?:\.(\w+))?$", path)
     if found is None or not isinstance(value, list):
@@ -283,7 +283,7 @@ def _structural(schema: Object, path: str, depth: int = 0) -> Iterator[FieldErro
             yield from _structural(schema[field], f"{path}.{field}", depth + 1)
 
 
-def changed(call: Call, item: Object | None) -> None:
+def on_definition_change(call: Call, item: Object | None) -> None:
     """A definition is stored, or gone: serve what it says."""
     if item is None:
         group, plural = _names(call.name)
@@ -294,7 +294,7 @@ def changed(call: Call, item: Object | None) -> None:
         collection = store.collection((group, plural))
         for key in list(collection.records):
             store.remove(collection, key, collection.records[key].decode())
-        call.context.resources_changed()
+        call.context.on_resource_change()
     else:
         serve(call.context, item)
 
@@ -312,7 +312,7 @@ def serve(context: Context, definition: Object) -> None:
     context.registry.remove(group, plural)
     for resource in resources_of(definition, context.registry):
         context.registry.add(resource)
-    context.resources_changed()
+    context.on_resource_change()
 
 
 def resources_of(

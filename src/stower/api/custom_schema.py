@@ -42,7 +42,7 @@ def type_of(schema: Object, meta: Type) -> Type:
     return kind
 
 
-def _deduced() -> Type:
+def _deduce_type() -> Type:
     """The type of what no schema speaks of: maps are merged, lists are not. Source:
     __untyped_deduced_ of structured-merge-diff."""
     kind = Type("map", "object")
@@ -50,7 +50,7 @@ def _deduced() -> Type:
     return kind
 
 
-_DEDUCED: Final = _deduced()
+_DEDUCED: Final = _deduce_type()
 
 
 def _type(schema: Object) -> Type:
@@ -85,7 +85,7 @@ def _type(schema: Object) -> Type:
     return kind
 
 
-def _below(schema: Object, name: str) -> Object | None:
+def _get_field_schema(schema: Object, name: str) -> Object | None:
     """The schema of a field; None: there is none."""
     found: Object | None = (schema.get("properties") or {}).get(name)
     if found is not None:
@@ -100,7 +100,7 @@ def pruned(schema: Object, value: Any) -> Any:
         keeps = schema.get("x-kubernetes-preserve-unknown-fields")
         made: Object = {}
         for name, inner in value.items():
-            below = _below(schema, name)
+            below = _get_field_schema(schema, name)
             if below is None:
                 if keeps:
                     made[name] = copy.deepcopy(inner)
@@ -128,7 +128,7 @@ def unknown(schema: Object, value: Any, path: str = "") -> Iterator[str]:
             if not path and name in TOP:
                 continue
             where = f"{path}.{name}" if path else name
-            below = _below(schema, name)
+            below = _get_field_schema(schema, name)
             if below is not None:
                 yield from unknown(below, inner, where)
             elif not schema.get("x-kubernetes-preserve-unknown-fields"):
@@ -147,19 +147,19 @@ _SHAPE: Final = (
 )  # fmt: skip
 
 
-def types_alone(schema: Object) -> Object:
+def keep_types(schema: Object) -> Object:
     """The schema without anything but types."""
     made: Object = {name: schema[name] for name in _SHAPE if name in schema}
     if "properties" in schema:
-        made["properties"] = {n: types_alone(s) for n, s in schema["properties"].items()}
+        made["properties"] = {n: keep_types(s) for n, s in schema["properties"].items()}
     for name in ("items", "additionalProperties"):
         if name in schema:
             inner = schema[name]
-            made[name] = types_alone(inner) if isinstance(inner, dict) else inner
+            made[name] = keep_types(inner) if isinstance(inner, dict) else inner
     return made
 
 
-def _is(value: Any, form: str) -> bool:
+def _is_of_type(value: Any, form: str) -> bool:
     if form == "integer":
         return isinstance(value, int) and not isinstance(value, bool)
     if form == "number":
@@ -187,13 +187,13 @@ def value_faults(schema: Object, value: Any, path: str, top: bool = False) -> It
     at = path or "<nil>"
     form = schema.get("type")
     if schema.get("x-kubernetes-int-or-string"):
-        if not (_is(value, "integer") or isinstance(value, str)):
+        if not (_is_of_type(value, "integer") or isinstance(value, str)):
             text = f'{at} in body must be of type integer,string: "{_word(value)}"'
             yield FieldError(INVALID, at, _word(value), text)
         return
     if value is None and schema.get("nullable"):
         return
-    if form and not _is(value, form):
+    if form and not _is_of_type(value, form):
         text = f'{at} in body must be of type {form}: "{_word(value)}"'
         yield FieldError(INVALID, at, _word(value), text)
         return
@@ -216,10 +216,10 @@ def value_faults(schema: Object, value: Any, path: str, top: bool = False) -> It
                 where = f"{path}.{name}" if path else name
                 yield FieldError(REQUIRED, where)
         for name, inner in value.items():
-            below = _below(schema, name)
+            below = _get_field_schema(schema, name)
             if below is not None and not (top and name in TOP):
                 yield from value_faults(below, inner, f"{path}.{name}" if path else name)
-    yield from _combined(schema, value, path, at)
+    yield from _check_combined(schema, value, path, at)
 
 
 def _are_plain(schema: Object, values: list[Any]) -> bool:
@@ -234,7 +234,7 @@ def _are_plain(schema: Object, values: list[Any]) -> bool:
     return pattern is None or (most <= TEXT_MAX and all(map(pattern.search, values)))
 
 
-def _combined(schema: Object, value: Any, path: str, at: str) -> Iterator[FieldError]:
+def _check_combined(schema: Object, value: Any, path: str, at: str) -> Iterator[FieldError]:
     for inner in schema.get("allOf") or ():
         yield from value_faults(inner, value, path)
     for word in ("anyOf", "oneOf"):
@@ -293,7 +293,7 @@ def list_faults(schema: Object, value: Any, path: str) -> Iterator[FieldError]:
     """Items of sets and map-like lists that are there twice."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            below = _below(schema, name)
+            below = _get_field_schema(schema, name)
             if below:
                 yield from list_faults(below, inner, f"{path}.{name}" if path else name)
     elif isinstance(value, list):

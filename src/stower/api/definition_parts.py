@@ -36,7 +36,7 @@ def struct(description: str, properties: Object, **more: Any) -> Object:
     return {"type": "object", "description": description, "properties": properties, **more}
 
 
-def listed(description: str, items: Object, **more: Any) -> Object:
+def list_of(description: str, items: Object, **more: Any) -> Object:
     """A list."""
     return {"type": "array", "description": description, "items": items, **more}
 

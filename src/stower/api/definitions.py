@@ -16,7 +16,7 @@ from stower.api.definition_parts import (
     SUBDOMAIN,
     Object,
     definition,
-    listed,
+    list_of,
     rule,
     struct,
     text,
@@ -44,7 +44,7 @@ def _node_name(description: str) -> Object:
 def _nodes(description: str) -> Object:
     """At most NODES_MAX nodes. Each is there once; but a list is written as a whole: it would be
     all of the managed fields, if who wrote which name were kept."""
-    return listed(
+    return list_of(
         description,
         _node_name("The name of a node."),
         maxItems=NODES_MAX,
@@ -53,7 +53,7 @@ def _nodes(description: str) -> Object:
 
 
 def _requirements(description: str, key: str, operators: tuple[str, ...]) -> Object:
-    values = listed(
+    values = list_of(
         "The values to compare with. Their number depends on the operator.",
         {"type": "string"},
         **{"x-kubernetes-list-type": "atomic"},
@@ -64,7 +64,7 @@ def _requirements(description: str, key: str, operators: tuple[str, ...]) -> Obj
         "values": values,
     }
     item = struct("A requirement.", properties, required=["key", "operator"])
-    return listed(description, item, **{"x-kubernetes-list-type": "atomic"})
+    return list_of(description, item, **{"x-kubernetes-list-type": "atomic"})
 
 
 _TERM: Final = struct(
@@ -85,7 +85,7 @@ _NODE_SELECTOR: Final = struct(
     "The nodes on which the driver can allocate claims; all nodes if absent. It applies to claims "
     "that are not allocated yet.",
     {
-        "nodeSelectorTerms": listed(
+        "nodeSelectorTerms": list_of(
             "A node is selected if it matches at least one of the terms.",
             _TERM,
             minItems=1,
@@ -180,7 +180,7 @@ _CLAIM: Final = struct(
 _STATUS: Final = struct(
     "The answers of the drivers.",
     {
-        "resourceClaims": listed(
+        "resourceClaims": list_of(
             "One entry for each claim of the pod that is not allocated yet.",
             _CLAIM,
             maxItems=CLAIMS_MAX,

@@ -136,7 +136,7 @@ def remove(call: Call, record: Record, options: DeleteOptions) -> tuple[bytes, b
         if shown is item:
             store.put(call.collection, record.key, item)
         kept = store.remove(call.collection, record.key, shown)
-        _after(call)
+        _run_deletion_hooks(call)
         return (kept.raw if shown is item else record.raw), True
     changed = meta.get("finalizers", []) != finalizers
     old_grace = meta.get("deletionGracePeriodSeconds")
@@ -170,7 +170,7 @@ def _begin(call: Call, meta: Object, grace: int, begun: bool) -> None:
         meta["generation"] += 1
 
 
-def _after(call: Call) -> None:
+def _run_deletion_hooks(call: Call) -> None:
     hooks = kinds.hooks_of(call.resource)
     if hooks.after is not None:
         hooks.after(call, None)

@@ -31,7 +31,7 @@ def wants_aggregated(request: Request) -> bool:
     raise not_acceptable()
 
 
-def aggregated(registry: Registry, root: str) -> Response:
+def aggregate(registry: Registry, root: str) -> Response:
     """Everything under /api or /apis in one answer."""
     items = [
         _group(registry, group) for group in registry.groups if (group == "") == (root == "/api")

@@ -47,11 +47,11 @@ class FieldError(NamedTuple):
         """The text of the cause."""
         text = _WORDS[self.type]
         if self.type not in _WITHOUT_VALUE:
-            text += f": {shown(self.value)}"
+            text += f": {format_value(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """The value as it stands in a message."""
     if isinstance(value, str):
         return go_quote(value)

@@ -155,11 +155,11 @@ def _check_and_decrement(call: Call, budget: Object) -> None:
         text = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise forbidden("policy", "poddisruptionbudgets", name, text)
     if allowed == 0:
-        raise _too_many(f"The disruption budget {name} {_why_not(status)}")
+        raise _too_many(f"The disruption budget {name} {_describe_denial(status)}")
     status["disruptionsAllowed"] = allowed - 1
 
 
-def _why_not(status: Object) -> str:
+def _describe_denial(status: Object) -> str:
     """Why no disruption is allowed now."""
     conditions = status.get("conditions") or ()
     found: Object = next((c for c in conditions if c.get("type") == "DisruptionAllowed"), {})

@@ -25,7 +25,7 @@ class EventExpiry:
         self._due: list[str] = []
         self._old = 0  # what was written up to this revision is too old
 
-    def look(self, now_ns: int) -> None:
+    def find_expired(self, now_ns: int) -> None:
         """Find what is too old now."""
         old = 0
         while self._marks and self._marks[0][0] <= now_ns - self._ttl_ns:

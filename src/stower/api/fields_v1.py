@@ -83,11 +83,11 @@ def union(one: Object, other: Object) -> Object:
     tree = dict(one)
     for element, inner in other.items():
         known = tree.get(element)
-        tree[element] = inner if known is None else _both(known, inner)
+        tree[element] = inner if known is None else _unite(known, inner)
     return tree
 
 
-def _both(one: Object, other: Object) -> Object:
+def _unite(one: Object, other: Object) -> Object:
     """The same below a path, which itself is among those of an empty tree."""
     if one and other:
         return union(one, other)
@@ -95,14 +95,14 @@ def _both(one: Object, other: Object) -> Object:
     return whole if not whole or "." in whole else {".": {}, **whole}
 
 
-def minus(one: Object, other: Object) -> Object:
+def subtract(one: Object, other: Object) -> Object:
     """The fieldsV1 of the paths of one that are not paths of the other; itself where that is so."""
     tree = one
     for element, inner in other.items():
         if element == "." or element not in one:
             continue
         known = one[element]
-        left = _less(known, inner)
+        left = _subtract(known, inner)
         if left is not known:
             if tree is one:
                 tree = dict(one)
@@ -113,10 +113,10 @@ def minus(one: Object, other: Object) -> Object:
     return tree
 
 
-def _less(one: Object, other: Object) -> Object | None:
+def _subtract(one: Object, other: Object) -> Object | None:
     """The same below a path; None where nothing is left, not even the path itself."""
     itself = (not one or "." in one) and not (not other or "." in other)
-    left = minus(one, other)
+    left = subtract(one, other)
     if itself:
         return left if len(left) != 1 or "." not in left else {}
     if "." in left:

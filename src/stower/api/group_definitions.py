@@ -14,7 +14,7 @@ from stower.api.definition_parts import (
     SUBDOMAIN,
     Object,
     definition,
-    listed,
+    list_of,
     rule,
     struct,
     text,
@@ -25,7 +25,7 @@ PRIORITY_MAX: Final = 1_000_000_000
 _NAMED: Final = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
-def _fixed(*fields: str) -> list[Object]:
+def _fix_fields(*fields: str) -> list[Object]:
     """Fields that stay as they were made."""
     return [
         rule(
@@ -68,7 +68,7 @@ def _policy(count: str, what: str, rules: list[Object]) -> Object:
     )
 
 
-def _kept(*fields: str) -> list[Object]:
+def _keep_presence(*fields: str) -> list[Object]:
     return [
         rule(f"has(self.{f}) == has(oldSelf.{f})", f"{f} cannot be set or unset") for f in fields
     ]
@@ -90,7 +90,7 @@ _SHARED: Final[Object] = {
     "schedulingConstraints": struct(
         "Constraints on the nodes of the pods relative to each other.",
         {
-            "topology": listed(
+            "topology": list_of(
                 "All pods must run in one domain: on nodes with the same value of a label.",
                 struct("A topology constraint.", {"key": _KEY}, required=["key"]),
                 maxItems=1,
@@ -119,7 +119,7 @@ _SHARED: Final[Object] = {
         enum=["PreemptLowerPriority", "Never"],
     ),
 }
-_CONDITIONS: Final = listed(
+_CONDITIONS: Final = list_of(
     "The conditions of the group.",
     CONDITION,
     **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
@@ -143,7 +143,7 @@ def _group(
         "The desired state of the group.",
         properties,
         required=["schedulingPolicy"],
-        **{"x-kubernetes-validations": _fixed(*_SHARED, *own)},
+        **{"x-kubernetes-validations": _fix_fields(*_SHARED, *own)},
     )
     condition = f"{kind}InitiallyScheduled"
     return definition(
@@ -196,14 +196,14 @@ POD_GROUP: Final = _group(
     "PodGroup",
     "minCount",
     "pods",
-    _kept("basic", "gang"),
+    _keep_presence("basic", "gang"),
     {
         "conditions": _CONDITIONS,
-        "resourceClaimStatuses": listed(
+        "resourceClaimStatuses": list_of(
             "The claims that were created from templates.", _MADE, maxItems=4, **_NAMED
         ),
     },
-    resourceClaims=listed(
+    resourceClaims=list_of(
         "The claims that all pods of the group share.", _CLAIM, maxItems=4, **_NAMED
     ),
 )

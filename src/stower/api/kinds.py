@@ -389,7 +389,7 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     ("apps", "statefulsets"): Hooks(
         validate_create=_rule(cluster_kinds.stateful_set),
         validate_update=_change(cluster_kinds.stateful_set_update),
-        warnings=lambda call, item: warnings.templated(item),
+        warnings=lambda call, item: warnings.warn_template(item),
     ),
     ("batch", "cronjobs"): Hooks(
         validate_create=_rule(cluster_kinds.cron_job),
@@ -428,7 +428,7 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         prepare_update=custom_resources.prepare_update,
         validate_create=_rule(custom_resources.faults),
         validate_update=lambda call, new, old: custom_resources.faults(new),
-        after=custom_resources.changed,
+        after=custom_resources.on_definition_change,
     ),
     ("apps", "daemonsets"): Hooks(
         prepare_create=_new_daemon_set,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api.byte_cache import Known, encode
+from stower.api.byte_cache import ByteCache, encode
 from stower.api.errors import ApiError
 from stower.api.fields_v1 import (
     Entry,
@@ -22,8 +22,8 @@ from stower.api.fields_v1 import (
     Managers,
     Path,
     from_tree,
-    minus,
     read_managers,
+    subtract,
     to_tree,
     union,
     write_managers,
@@ -61,7 +61,7 @@ def key_of(kind: Type, item: Value) -> str | None:
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_known: Final = Known()
+_known: Final = ByteCache()
 _MISSING: Final = object()
 
 
@@ -98,7 +98,7 @@ def _children(kind: Type, value: Value) -> Iterator[tuple[str, Type | None, Valu
     """Element, type and value of everything directly below a value that is no leaf."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield f"f:{name}", kind.below(name), inner
+            yield f"f:{name}", kind.get_field_type(name), inner
     else:
         for element, item in _items(kind, value):
             yield element, kind.items, item
@@ -133,19 +133,19 @@ class Difference:
 def compare(kind: Type, old: Object, new: Object) -> Difference:
     """The paths that were added or modified, and those that went."""
     found = Difference()
-    changed, removed = _differing(kind, old, new)
+    changed, removed = _diff(kind, old, new)
     found.changed = set(from_tree(changed)) - IGNORED
     found.removed = set(from_tree(removed)) - IGNORED
     return found
 
 
-def _differing(kind: Type, old: Object, new: Object) -> tuple[Object, Object]:
+def _diff(kind: Type, old: Object, new: Object) -> tuple[Object, Object]:
     """The trees of what was added or modified, and of what went."""
-    changed, removed = _compared(kind, old, new)
+    changed, removed = _diff_value(kind, old, new)
     return changed or {}, removed or {}
 
 
-def _compared(kind: Type | None, old: Value, new: Value) -> tuple[Object | None, Object | None]:
+def _diff_value(kind: Type | None, old: Value, new: Value) -> tuple[Object | None, Object | None]:
     """The same of a value; None where nothing was."""
     if old is new or old == new:
         return None, None
@@ -172,7 +172,7 @@ def _compared(kind: Type | None, old: Value, new: Value) -> tuple[Object | None,
             continue
         was = before[element]
         if was is not inner and was != inner:
-            more, less = _compared(inner_kind, was, inner)
+            more, less = _diff_value(inner_kind, was, inner)
             if more is not None:
                 changed[element] = more
             if less is not None:
@@ -189,18 +189,18 @@ def _compare_maps(kind: Type, old: Object, new: Object, changed: Object, removed
         was = old.get(name, _MISSING)
         if was is inner or was == inner:
             continue
-        inner_kind = kind.below(name)
+        inner_kind = kind.get_field_type(name)
         if was is _MISSING:
             changed[f"f:{name}"] = _whole(inner_kind, inner)
             continue
-        more, less = _compared(inner_kind, was, inner)
+        more, less = _diff_value(inner_kind, was, inner)
         if more is not None:
             changed[f"f:{name}"] = more
         if less is not None:
             removed[f"f:{name}"] = less
     for name, inner in old.items():
         if name not in new:
-            removed[f"f:{name}"] = _whole(kind.below(name), inner)
+            removed[f"f:{name}"] = _whole(kind.get_field_type(name), inner)
 
 
 def without_managers(item: Object) -> Object:
@@ -219,7 +219,7 @@ def _not_reset(fields: Iterable[Path], reset: tuple[str, ...]) -> Iterator[Path]
 # Writes
 
 
-def created(
+def create_managers(
     kind: Type,
     bones: Object,
     new: Object,
@@ -228,7 +228,7 @@ def created(
     reset: tuple[str, ...],
     alike: bool = False,
 ) -> list[Object]:
-    """managedFields of a new object: as `updated` from what is there anyway, in one pass.
+    """managedFields of a new object: as `update_managers` from what is there anyway, in one pass.
 
     `bones`: the parts that every object of the type has; `alike`: see Strategy.
     """
@@ -239,15 +239,15 @@ def created(
             continue
         if name == "metadata":
             value = {k: v for k, v in value.items() if k not in _SERVER}
-        inner = kind.below(name)
+        inner = kind.get_field_type(name)
         if name == "spec" and alike:
             key = encode((kind.name, value))
             branch = _known.get(key)
             if branch is None:
-                branch = _grown(inner, bones, name, value)
+                branch = _diff_skeleton(inner, bones, name, value)
                 _known.put(key, branch)
         else:
-            branch = _grown(inner, bones, name, value)
+            branch = _diff_skeleton(inner, bones, name, value)
         if branch is not None:
             tree[element] = branch
     if not tree:
@@ -263,7 +263,7 @@ def created(
     return [{**entry, "subresource": manager.subresource} if manager.subresource else entry]
 
 
-def _grown(kind: Type | None, bones: Object, name: str, value: Value) -> Object | None:
+def _diff_skeleton(kind: Type | None, bones: Object, name: str, value: Value) -> Object | None:
     """The tree of what is more than the bones; None where nothing is."""
     if name not in bones:
         return _whole(kind, value)
@@ -277,7 +277,7 @@ def _grown(kind: Type | None, bones: Object, name: str, value: Value) -> Object 
     tree = {}
     for field, inner in value.items():
         found = kind.fields.get(field)
-        branch = _grown(found.type if found is not None else kind.items, bone, field, inner)
+        branch = _diff_skeleton(found.type if found is not None else kind.items, bone, field, inner)
         if branch is not None:
             tree[f"f:{field}"] = branch
     return tree or None
@@ -306,7 +306,7 @@ def _whole(kind: Type | None, value: Value) -> Object:
     return {".": {}, **{element: _whole(kind.items, item) for element, item in _items(kind, value)}}
 
 
-def updated(
+def update_managers(
     kind: Type,
     old: Object,
     new: Object,
@@ -319,11 +319,11 @@ def updated(
     `reset`: elements at the top that this write cannot set.
     """
     meta = old.get("metadata") or {}
-    changed, removed = _differing(kind, without_managers(old), without_managers(new))
+    changed, removed = _diff(kind, without_managers(old), without_managers(new))
     for tree in (changed, removed):
         for element in reset:
             tree.pop(element, None)
-    changed, removed = minus(changed, IGNORED_TREE), minus(removed, IGNORED_TREE)
+    changed, removed = subtract(changed, IGNORED_TREE), subtract(removed, IGNORED_TREE)
     if not changed and not removed:
         return meta.get("managedFields") or []
     managers = read_managers(meta)
@@ -333,9 +333,9 @@ def updated(
     gone = union(changed, removed)
     result: Managers = {}
     for other, entry in managers.items():
-        left = minus(entry.tree or {}, gone)
+        left = subtract(entry.tree or {}, gone)
         result[other] = entry if left is entry.tree else Entry(entry.time, None, left)
-    fields = minus(union(own.tree or {}, changed), removed)
+    fields = subtract(union(own.tree or {}, changed), removed)
     same = not changed and fields == own.tree
     result[manager] = Entry(own.time if same else now, None, fields)
     return write_managers(_capped(result))
@@ -397,7 +397,7 @@ def apply(
     for other, fields in conflicts.items():
         managers[other] = Entry(managers[other].time, managers[other].fields - fields)
     others: frozenset[Path] = frozenset().union(*(entry.fields for entry in managers.values()))
-    merged = without(kind, merged, last - wanted - others, wanted | others)
+    merged = remove_fields(kind, merged, last - wanted - others, wanted | others)
     gone = compare(kind, bare, merged).removed
     for other, entry in managers.items():
         managers[other] = Entry(entry.time, entry.fields - gone)
@@ -490,7 +490,7 @@ def merged_value(kind: Type | None, old: Value, new: Value) -> Value:
     return result_items + [merged_value(kind.items, None, item) for _, item in fresh]
 
 
-def without(kind: Type, value: Value, paths: frozenset[Path], kept: frozenset[Path]) -> Value:
+def remove_fields(kind: Type, value: Value, paths: frozenset[Path], kept: frozenset[Path]) -> Value:
     """The value without the fields that nobody manages any more."""
     prefixes = {path[:n] for path in kept for n in range(1, len(path) + 1)}
     # A field's name stays while somebody manages what is below it; an item of a list, or an entry
@@ -502,10 +502,10 @@ def without(kind: Type, value: Value, paths: frozenset[Path], kept: frozenset[Pa
             above = path[:n]
             if above[-1][0] == "f" and above not in prefixes and above not in IGNORED:
                 doomed.add(above)
-    return _without(kind, value, (), frozenset(doomed)) if doomed else value
+    return _remove_field(kind, value, (), frozenset(doomed)) if doomed else value
 
 
-def _without(kind: Type | None, value: Value, path: Path, doomed: frozenset[Path]) -> Value:
+def _remove_field(kind: Type | None, value: Value, path: Path, doomed: frozenset[Path]) -> Value:
     if kind is None or _is_leaf(kind, value):
         return value
     touched = False
@@ -516,7 +516,7 @@ def _without(kind: Type | None, value: Value, path: Path, doomed: frozenset[Path
             if below in doomed:
                 touched = True
                 continue
-            left = _without(inner_kind, inner, below, doomed)
+            left = _remove_field(inner_kind, inner, below, doomed)
             touched |= left is not inner
             if left != {} or inner == {}:
                 result[element[2:]] = left
@@ -527,7 +527,7 @@ def _without(kind: Type | None, value: Value, path: Path, doomed: frozenset[Path
         if below in doomed:
             touched = True
             continue
-        left = _without(kind.items, item, below, doomed)
+        left = _remove_field(kind.items, item, below, doomed)
         touched |= left is not item
         items.append(left)
     return items if touched else value

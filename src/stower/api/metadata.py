@@ -12,7 +12,7 @@ from stower.api.errors import (
     REQUIRED,
     TOO_LONG,
     FieldError,
-    shown,
+    format_value,
 )
 from stower.model.names import label_faults, label_value_faults, qualified_name_faults
 
@@ -106,7 +106,7 @@ def _owner_errors(owners: Iterable[Object]) -> list[FieldError]:
                 errors.append(FieldError(INVALID, f"{at}.{name}", owner.get(name, ""), text))
         if owner.get("kind") == "Event" and owner.get("apiVersion") == "v1":
             text = "v1, Kind=Event is disallowed from being an owner"
-            errors.append(FieldError(INVALID, at, shown(owner), text))
+            errors.append(FieldError(INVALID, at, format_value(owner), text))
         if owner.get("controller"):
             if controller is not None:
                 text = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from stower.api.custom_resources import CustomVersion, resources_of
-from stower.api.custom_schema import types_alone, value_faults
+from stower.api.custom_schema import keep_types, value_faults
 from stower.api.definitions import DEFINITIONS
 from stower.api.errors import FieldError
 from stower.api.hooks import Hooks
@@ -56,7 +56,7 @@ class NativeVersion(CustomVersion):
 
     def __init__(self, definition: Object, version: Object, registry: Registry) -> None:
         super().__init__(definition, version, registry)
-        self._types = types_alone(self.schema)
+        self._types = keep_types(self.schema)
         self._rules = rules = RULES.get(self.kind, Rules())
         self.hooks = Hooks(
             validate_create=lambda call, item: self._checked(item, lambda: rules.new(item)),

@@ -30,9 +30,9 @@ from stower.api.errors import (
 )
 from stower.api.patches import (
     OPERATIONS_MAX,
-    BadPatch,
-    CopiedTooMuch,
-    PatchFailed,
+    BadPatchError,
+    CopyLimitError,
+    PatchError,
     go_text,
     json_patch,
     merge,
@@ -47,7 +47,7 @@ from stower.api.requests import (
     WriteOptions,
     write_options,
 )
-from stower.api.schema import BadValue, Reading, Type, unknown_fields
+from stower.api.schema import BadValueError, Reading, Type, unknown_fields
 from stower.api.writes import (
     Transform,
     call_invalid,
@@ -124,12 +124,12 @@ def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Trans
                 patched = merge(full, change)
             else:
                 patched = strategic(full, change, resource.type)
-        except PatchFailed as error:
+        except PatchError as error:
             text = "the server rejected our request due to an error in our request"
             raise ApiError(422, "Invalid", text, {}) from error
-        except CopiedTooMuch as error:
+        except CopyLimitError as error:
             raise ApiError(413, "RequestEntityTooLarge", str(error)) from None
-        except BadPatch as error:
+        except BadPatchError as error:
             reason = {400: "BadRequest", 422: "Invalid"}.get(error.code, "")
             raise ApiError(error.code, reason, str(error)) from None
         if not isinstance(patched, dict):
@@ -196,7 +196,7 @@ def _cleaned_status(call: Call, known: Object, patched: Object) -> Object | None
         if name in ("metadata", "status"):
             try:
                 made[name] = kind.fields[name].type.clean(value, reading)
-            except (BadValue, KeyError):
+            except (BadValueError, KeyError):
                 return None
         elif name not in ("kind", "apiVersion"):
             return None
@@ -269,7 +269,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
     applied["metadata"] = meta
     if not fields_v1.read_managers(old["metadata"]):
         first = fields_v1.Manager("before-first-apply", "Update", resource.api_version)
-        old["metadata"]["managedFields"] = managed_fields.created(
+        old["metadata"]["managedFields"] = managed_fields.create_managers(
             kind, call.context.skeleton_of(kind), old, first, call.now, reset
         )
     allowed = _last_applied(kind, old) if options.manager == KUBECTL else frozenset()
@@ -300,7 +300,7 @@ def _check_typed(call: Call, kind: Type, config: Object) -> None:
     if not faults:
         try:
             kind.clean(config, Reading())
-        except BadValue as error:
+        except BadValueError as error:
             faults = [str(error)]
     if faults:
         resource, meta = call.resource, config["metadata"]
@@ -322,7 +322,7 @@ def _last_applied(kind: Type, live: Object) -> frozenset[fields_v1.Path]:
         if not isinstance(last, dict) or not isinstance(last.get("metadata", {}), dict):
             return frozenset()
         kind.clean(last, Reading())  # for its types
-    except (ValueError, BadValue):
+    except (ValueError, BadValueError):
         return frozenset()
     last = {k: v for k, v in last.items() if k not in ("kind", "apiVersion")}
     fields = frozenset(managed_fields.applied_fields(kind, last))

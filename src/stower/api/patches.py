@@ -26,15 +26,15 @@ ORDER: Final = "$setElementOrder/"
 RETAIN_KEYS: Final = "$retainKeys"
 
 
-class PatchFailed(Exception):
+class PatchError(Exception):
     """The patch cannot be applied to this object: 422."""
 
 
-class CopiedTooMuch(Exception):
+class CopyLimitError(Exception):
     """The copies of a JSON patch are too big: 413."""
 
 
-class BadPatch(Exception):
+class BadPatchError(Exception):
     """The patch makes no sense in itself; upstream has a code for each way."""
 
     def __init__(self, message: str, code: int = 500) -> None:
@@ -59,9 +59,9 @@ def merge(original: Value, patch: Value) -> Value:
 
 
 def json_patch(original: Value, operations: Value) -> Value:
-    """The original with all operations of a JSON patch applied, or PatchFailed and none.
+    """The original with all operations of a JSON patch applied, or PatchError and none.
 
-    Raises CopiedTooMuch: a few operations could double the object each.
+    Raises CopyLimitError: a few operations could double the object each.
     """
     result = original
     copied = 0
@@ -69,7 +69,7 @@ def json_patch(original: Value, operations: Value) -> Value:
         if operation.get("op") == "copy":
             copied += len(_encode(_at(result, _steps(operation.get("from", "")))))
             if copied > COPIED_BYTES_MAX:
-                raise CopiedTooMuch(
+                raise CopyLimitError(
                     f"Unable to copy, the accumulated size increase of copy is {copied}, "
                     f"exceeding the limit {COPIED_BYTES_MAX}"
                 )
@@ -81,31 +81,31 @@ def _apply(value: Value, operation: Object) -> Value:
     kind = operation.get("op")
     path = operation.get("path")
     if kind in ("add", "replace", "test") and "value" not in operation:
-        raise PatchFailed("missing value")
+        raise PatchError("missing value")
     steps = _steps(path)
     if kind == "add":
-        return _changed(value, steps, operation["value"], insert=True)
+        return _set_at(value, steps, operation["value"], insert=True)
     if kind == "replace":
         # Of an object, one that has no such key too: as the library that API servers use
         # (evanphx/json-patch v4).
-        return _changed(value, steps, operation["value"], insert=False)
+        return _set_at(value, steps, operation["value"], insert=False)
     if kind == "remove":
-        return _removed(value, steps)
+        return _remove_at(value, steps)
     if kind == "test":
         try:
             found = _at(value, steps)
-        except PatchFailed:
+        except PatchError:
             found = None
         if not _same(found, operation["value"]):
-            raise PatchFailed(f"testing value {path} failed")
+            raise PatchError(f"testing value {path} failed")
         return value
     if kind in ("move", "copy"):
         origin = _steps(operation.get("from", ""))
         moved = _at(value, origin)
         if kind == "move":
-            value = _removed(value, origin)
-        return _changed(value, steps, moved, insert=True)
-    raise PatchFailed(f"unexpected kind: {kind}")
+            value = _remove_at(value, origin)
+        return _set_at(value, steps, moved, insert=True)
+    raise PatchError(f"unexpected kind: {kind}")
 
 
 def _same(one: Value, other: Value) -> bool:
@@ -121,20 +121,20 @@ def _same(one: Value, other: Value) -> bool:
 
 def _steps(path: Value) -> list[str]:
     if not isinstance(path, str):
-        raise PatchFailed("missing path")
+        raise PatchError("missing path")
     if path and not path.startswith("/"):
-        raise PatchFailed(f"invalid path: {path}")
+        raise PatchError(f"invalid path: {path}")
     return [s.replace("~1", "/").replace("~0", "~") for s in path.split("/")[1:]]
 
 
 def _index(step: str, length: int) -> int:
     if not step.isdecimal() and not (step.startswith("-") and step[1:].isdecimal()):
-        raise PatchFailed(f"invalid index: {step}")
+        raise PatchError(f"invalid index: {step}")
     index = int(step)
     if index < 0:
         index += length
     if not 0 <= index < length:
-        raise PatchFailed(f"index out of bounds: {step}")
+        raise PatchError(f"index out of bounds: {step}")
     return index
 
 
@@ -145,24 +145,24 @@ def _at(value: Value, steps: list[str]) -> Value:
         elif isinstance(value, list):
             value = value[_index(step, len(value))]
         else:
-            raise PatchFailed(f"no value at {step}")
+            raise PatchError(f"no value at {step}")
     return value
 
 
-def _changed(value: Value, steps: list[str], new: Value, insert: bool) -> Value:
+def _set_at(value: Value, steps: list[str], new: Value, insert: bool) -> Value:
     if not steps:
         return new
     step, *rest = steps
     if isinstance(value, dict):
         if rest and step not in value:
-            raise PatchFailed(f"no value at {step}")
-        return {**value, step: _changed(value.get(step), rest, new, insert)}
+            raise PatchError(f"no value at {step}")
+        return {**value, step: _set_at(value.get(step), rest, new, insert)}
     if not isinstance(value, list):
-        raise PatchFailed(f"no value at {step}")
+        raise PatchError(f"no value at {step}")
     result = list(value)
     if rest or not insert:
         index = _index(step, len(value))
-        result[index] = _changed(value[index], rest, new, insert)
+        result[index] = _set_at(value[index], rest, new, insert)
     elif step == "-":
         result.append(new)
     else:
@@ -170,23 +170,23 @@ def _changed(value: Value, steps: list[str], new: Value, insert: bool) -> Value:
     return result
 
 
-def _removed(value: Value, steps: list[str]) -> Value:
+def _remove_at(value: Value, steps: list[str]) -> Value:
     if not steps:
-        raise PatchFailed("cannot remove the whole object")
+        raise PatchError("cannot remove the whole object")
     step, *rest = steps
     if isinstance(value, dict) and step in value:
         result = dict(value)
         if rest:
-            result[step] = _removed(value[step], rest)
+            result[step] = _remove_at(value[step], rest)
         else:
             del result[step]
         return result
     if isinstance(value, list):
         index = _index(step, len(value))
         if rest:
-            return [*value[:index], _removed(value[index], rest), *value[index + 1 :]]
+            return [*value[:index], _remove_at(value[index], rest), *value[index + 1 :]]
         return [*value[:index], *value[index + 1 :]]
-    raise PatchFailed(f"no value at {step}")
+    raise PatchError(f"no value at {step}")
 
 
 # Strategic merge patch
@@ -195,7 +195,7 @@ def _removed(value: Value, steps: list[str]) -> Value:
 def strategic(original: Value, patch: Value, kind: Type | None) -> Value:
     """The original with a strategic merge patch applied, lists merged as the type says."""
     if not isinstance(patch, dict):
-        raise BadPatch("invalid JSON document", 400)
+        raise BadPatchError("invalid JSON document", 400)
     return _strategic_map(original if isinstance(original, dict) else {}, patch, kind)
 
 
@@ -207,7 +207,7 @@ def _strategic_map(original: Object, patch: Object, kind: Type | None) -> Object
         if change is None:
             result.pop(name, None)
         elif type(change) is dict or type(change) is list:
-            field, inner = _below(kind, name)
+            field, inner = _get_field(kind, name)
             result[name] = _strategic_value(result.get(name), change, field, inner, None)
         else:
             result[name] = change
@@ -223,13 +223,13 @@ def _directed_map(original: Object, patch: Object, kind: Type | None) -> Object:
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise BadPatch(f"unknown patch type: {go_text(directive)} in map: {go_text(patch)}")
+        raise BadPatchError(f"unknown patch type: {go_text(directive)} in map: {go_text(patch)}")
     result = dict(original)
     if (keys := patch.get(RETAIN_KEYS)) is not None:
         if not isinstance(keys, list):
-            raise BadPatch("invalid patch format of retainKeys", 400)
+            raise BadPatchError("invalid patch format of retainKeys", 400)
         if any(n not in keys and v is not None and not _is_directive(n) for n, v in patch.items()):
-            raise BadPatch("patch content doesn't match retainKeys list", 422)
+            raise BadPatchError("patch content doesn't match retainKeys list", 422)
         for name in [n for n in result if n not in keys]:
             del result[name]
     for name, change in patch.items():
@@ -238,14 +238,14 @@ def _directed_map(original: Object, patch: Object, kind: Type | None) -> Object:
         if name.startswith(DELETE_PRIMITIVE):
             target = name.removeprefix(DELETE_PRIMITIVE)
             if not isinstance(change, list):
-                raise BadPatch("invalid patch format of primitive list", 400)
+                raise BadPatchError("invalid patch format of primitive list", 400)
             if isinstance(result.get(target), list):
                 gone = set(map(_token, change))
                 result[target] = [v for v in result[target] if _token(v) not in gone]
         elif change is None:
             result.pop(name, None)
         else:
-            field, inner = _below(kind, name)
+            field, inner = _get_field(kind, name)
             order = _order_of(patch, name)
             result[name] = _strategic_value(result.get(name), change, field, inner, order)
     for name in patch:
@@ -254,7 +254,7 @@ def _directed_map(original: Object, patch: Object, kind: Type | None) -> Object:
         target = name.removeprefix(ORDER)
         order = _order_of(patch, target)
         if target not in patch and isinstance(result.get(target), list):
-            field, _ = _below(kind, target)
+            field, _ = _get_field(kind, target)
             key = field.merge_key if field else ""
             items = result[target]
             result[target] = _ordered(items, [], items, order, key)
@@ -264,11 +264,11 @@ def _directed_map(original: Object, patch: Object, kind: Type | None) -> Object:
 def _order_of(patch: Object, name: str) -> list[Value] | None:
     order = patch.get(ORDER + name)
     if order is not None and not isinstance(order, list):
-        raise BadPatch("invalid patch format of setElementOrder list", 400)
+        raise BadPatchError("invalid patch format of setElementOrder list", 400)
     return order
 
 
-def _below(kind: Type | None, name: str) -> tuple[Field | None, Type | None]:
+def _get_field(kind: Type | None, name: str) -> tuple[Field | None, Type | None]:
     if kind is None:
         return None, None
     if kind.form == "struct":
@@ -316,7 +316,7 @@ def _merge_items(
     if any(not isinstance(item, dict) for item in change):
         odd = next(item for item in change if not isinstance(item, dict))
         found = {str: "string", bool: "bool", list: "slice", type(None): "nil"}
-        raise BadPatch(f"expected a map, but received a {found.get(type(odd), 'float64')}")
+        raise BadPatchError(f"expected a map, but received a {found.get(type(odd), 'float64')}")
     if any(item.get(DIRECTIVE) == "replace" for item in change):
         return [_clean(item) for item in change if item.get(DIRECTIVE) != "replace"]
     places: dict[str | bytes, list[int]] = {}
@@ -326,7 +326,7 @@ def _merge_items(
             places.setdefault(_token(item.get(key)), []).append(i)
     for item in change:
         if key not in item:
-            raise BadPatch(f"map: {go_text(item)} does not contain declared merge key: {key}")
+            raise BadPatchError(f"map: {go_text(item)} does not contain declared merge key: {key}")
         token = _token(item[key])
         if item.get(DIRECTIVE) == "delete":
             for i in places.pop(token, ()):
@@ -389,7 +389,7 @@ def _clean(value: Value) -> Value:
     if isinstance(value, dict):
         return {k: _clean(v) for k, v in value.items() if v is not None and not _is_directive(k)}
     if isinstance(value, list):
-        return [_clean(v) for v in _kept(value)]
+        return [_clean(v) for v in _drop_directives(value)]
     return value
 
 
@@ -408,5 +408,5 @@ def _is_directive(name: str) -> bool:
     return name in (DIRECTIVE, RETAIN_KEYS) or name.startswith((DELETE_PRIMITIVE, ORDER))
 
 
-def _kept(values: Iterable[Value]) -> list[Value]:
+def _drop_directives(values: Iterable[Value]) -> list[Value]:
     return [v for v in values if not (isinstance(v, dict) and DIRECTIVE in v and len(v) == 1)]

@@ -55,7 +55,7 @@ def _covers(path: str, asked: str) -> bool:
     return path == asked
 
 
-class _Bound(NamedTuple):
+class _BoundRole(NamedTuple):
     """A role that is bound: to whom, in which namespace ("" for all), and what it allows."""
 
     subjects: frozenset[tuple[str, str]]  # (User or Group, name)
@@ -70,9 +70,9 @@ class Rbac:
         kinds = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
         self._known = {kind: store.collection((GROUP, kind)) for kind in kinds}
         self._stamp: tuple[Any, ...] = ()
-        self._bound: list[_Bound] = []
+        self._bound: list[_BoundRole] = []
 
-    def may(self, user: str, groups: Iterable[str], asked: Attributes) -> bool:
+    def is_allowed(self, user: str, groups: Iterable[str], asked: Attributes) -> bool:
         """Whether it is allowed."""
         groups = tuple(groups)
         if MASTERS in groups:
@@ -87,7 +87,7 @@ class Rbac:
 
     def check(self, user: str, groups: Iterable[str], asked: Attributes) -> None:
         """Raises ApiError 403 where it is not."""
-        if self.may(user, groups, asked):
+        if self.is_allowed(user, groups, asked):
             return
         if asked.path:
             text = f'forbidden: User "{user}" cannot {asked.verb} path "{asked.path}"'
@@ -111,13 +111,13 @@ class Rbac:
             for rule in bound.rules
         ]
 
-    def _read(self) -> list[_Bound]:
+    def _read(self) -> list[_BoundRole]:
         stamp = tuple((len(c.records), len(c.log), c.start) for c in self._known.values())
         if stamp != self._stamp:
             self._stamp, self._bound = stamp, [*self._bindings()]
         return self._bound
 
-    def _bindings(self) -> Iterator[_Bound]:
+    def _bindings(self) -> Iterator[_BoundRole]:
         roles = {key: r.decode() for key, r in self._known["roles"].records.items()}
         cluster = {key: r.decode() for key, r in self._known["clusterroles"].records.items()}
         for kind in ("clusterrolebindings", "rolebindings"):
@@ -132,7 +132,7 @@ class Rbac:
                     role = roles.get(f"{namespace}/{key}")
                 if role is not None:
                     subjects = frozenset(_subjects(item.get("subjects") or (), namespace))
-                    yield _Bound(subjects, namespace, tuple(_rules(role, cluster)))
+                    yield _BoundRole(subjects, namespace, tuple(_rules(role, cluster)))
 
 
 def _subjects(given: Iterable[Object], namespace: str) -> Iterator[tuple[str, str]]:

@@ -89,19 +89,19 @@ def _snapshot(call: Call, options: ListOptions) -> tuple[dict[str, Record], int,
         options.match == "Exact" or (options.limit and options.match != "NotOlderThan")
     ):
         revision = options.revision
-    records = collection.at(revision)
+    records = collection.records_at(revision)
     if records is None:
         if options.token:
             assert after is not None
             error = gone(TOO_OLD)
             body = error.status()
             body["metadata"] = {"continue": make_token(-1, after)}
-            raise _WithBody(error, body)
+            raise _BodyError(error, body)
         raise gone("The resourceVersion for the provided list is too old.")
     return records, revision, after
 
 
-class _WithBody(ApiError):
+class _BodyError(ApiError):
     """An error whose Status has fields that other errors lack."""
 
     def __init__(self, error: ApiError, body: Object) -> None:

@@ -23,7 +23,7 @@ def _body(call: Call) -> Object:
     return read_unstored(call, call.resource.kind, call.resource.api_version)
 
 
-def _answered(call: Call, item: Object, spec: Object | None, status: Object) -> Response:
+def _respond(call: Call, item: Object, spec: Object | None, status: Object) -> Response:
     body: Object = {
         "kind": call.resource.kind,
         "apiVersion": call.resource.api_version,
@@ -51,15 +51,15 @@ def access(call: Call) -> Response:
         raise invalid("authorization.k8s.io", "", "", errors)
     rbac = call.context.rbac
     if rbac is None:
-        return _answered(call, item, spec, {"allowed": True})
+        return _respond(call, item, spec, {"allowed": True})
     is_own = call.resource.plural == "selfsubjectaccessreviews"
     user = call.request.user if is_own else str(spec.get("user") or "")
     groups = call.request.groups if is_own else tuple(map(str, spec.get("groups") or ()))
-    allowed = rbac.may(user, groups, _asked(spec))
-    return _answered(call, item, spec, {"allowed": allowed})
+    allowed = rbac.is_allowed(user, groups, _read_attributes(spec))
+    return _respond(call, item, spec, {"allowed": allowed})
 
 
-def _asked(spec: Object) -> Attributes:
+def _read_attributes(spec: Object) -> Attributes:
     """What a review is about."""
     other = spec.get("nonResourceAttributes")
     if other is not None:
@@ -80,14 +80,14 @@ def rules(call: Call) -> Response:
                   "resourceNames": r.names} for r in found if r.resources]  # fmt: skip
         paths = [{"verbs": r.verbs, "nonResourceURLs": r.paths} for r in found if r.paths]
         own = {"resourceRules": named, "nonResourceRules": paths, "incomplete": False}
-        return _answered(call, item, {}, own)
+        return _respond(call, item, {}, own)
     every = ["*"]
     status = {
         "resourceRules": [{"verbs": every, "apiGroups": every, "resources": every}],
         "nonResourceRules": [{"verbs": every, "nonResourceURLs": every}],
         "incomplete": False,
     }
-    return _answered(call, item, {}, status)
+    return _respond(call, item, {}, status)
 
 
 def user_info(request: Request) -> Object:
@@ -102,7 +102,7 @@ def user_info(request: Request) -> Object:
 def self_subject(call: Call) -> Response:
     """Who am I?"""
     item = _body(call)
-    response = _answered(call, item, None, {"userInfo": user_info(call.request)})
+    response = _respond(call, item, None, {"userInfo": user_info(call.request)})
     body = {
         "kind": call.resource.kind,
         "apiVersion": call.resource.api_version,
@@ -124,7 +124,7 @@ def token_review(call: Call) -> Response:
         name, groups = user
         info = {"username": name, "groups": list(groups)}
         status = {"authenticated": True, "user": info}
-    return _answered(call, item, spec, status)
+    return _respond(call, item, spec, status)
 
 
 def token(call: Call) -> Response:

@@ -17,9 +17,9 @@ from stower.api.errors import (
     invalid,
     unsupported_media_type,
 )
-from stower.api.patches import BadPatch, CopiedTooMuch, PatchFailed, json_patch, merge
+from stower.api.patches import BadPatchError, CopyLimitError, PatchError, json_patch, merge
 from stower.api.printers import columns_of
-from stower.api.printers.parts import created
+from stower.api.printers.parts import format_age
 from stower.api.representations import partial_metadata
 from stower.api.requests import (
     JSON_PATCH,
@@ -45,7 +45,7 @@ def handle(call: Call) -> Response:
     record = call.record()
     shown = scale_of(call, record.decode())
     if call.request.method == "GET":
-        return _shown(call, shown)
+        return _respond(call, shown)
     if call.request.method == "PUT":
         options = read_options(call.request, "UpdateOptions")
         wanted = read_unstored(call, "Scale", VERSION)
@@ -77,7 +77,7 @@ def handle(call: Call) -> Response:
     return answer(200, scale_of(call, parse_json(raw)))
 
 
-def _shown(call: Call, scale: Object) -> Response:
+def _respond(call: Call, scale: Object) -> Response:
     form = choose_format(call.request, OBJECT, call.resource)
     if not form.name:
         return answer(200, scale)
@@ -89,7 +89,7 @@ def _shown(call: Call, scale: Object) -> Response:
             call.name,
             scale["spec"].get("replicas", 0),
             scale["status"]["replicas"],
-            *([created(scale, call.request.now_ns)] if "Age" in own else []),
+            *([format_age(scale, call.request.now_ns)] if "Age" in own else []),
         ],
         "object": {"Metadata": partial_metadata(scale, form), "Object": scale}.get(form.include),
     }
@@ -116,10 +116,10 @@ def _patched(call: Call, shown: Object) -> Object:
             patched = merge(shown, change)
         else:
             raise unsupported_media_type()
-    except PatchFailed as error:
+    except PatchError as error:
         text = "the server rejected our request due to an error in our request"
         raise ApiError(422, "Invalid", text, {}) from error
-    except (BadPatch, CopiedTooMuch) as error:
+    except (BadPatchError, CopyLimitError) as error:
         raise bad_request(str(error)) from None
     if not isinstance(patched, dict):
         raise bad_request("the result of the patch is not a JSON object")

@@ -26,7 +26,7 @@ RAW: Final = ("RawExtension", "FieldsV1", "JSON", "JSONSchemaPropsOrArray",
               "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray")  # fmt: skip
 
 
-class BadValue(Exception):
+class BadValueError(Exception):
     """A value of the wrong type; `path` is filled from the inside out."""
 
     def __init__(self, got: str, want: str, text: str = "") -> None:
@@ -56,7 +56,7 @@ class Reading:
         self.unknown = 0
 
 
-class Cleaned:
+class CleanValue:
     """A value of a struct that was read already."""
 
     __slots__ = ("value",)
@@ -85,7 +85,7 @@ class Type:
         self.map_keys: tuple[str, ...] = ()
         self.atomic = False
 
-    def below(self, name: str) -> "Type | None":
+    def get_field_type(self, name: str) -> "Type | None":
         """The type of a field or of an entry; of a struct that keeps unknown fields, `items` is
         theirs. None: there is none."""
         field = self.fields.get(name)
@@ -127,22 +127,22 @@ def word(value: Value) -> str:
 
 def _string(value: Value, reading: Reading) -> Value:
     if type(value) is not str:
-        raise BadValue(word(value), "string")
+        raise BadValueError(word(value), "string")
     return value
 
 
 def _boolean(value: Value, reading: Reading) -> Value:
     if type(value) is not bool:
-        raise BadValue(word(value), "bool")
+        raise BadValueError(word(value), "bool")
     return value
 
 
 def _integer(low: int, high: int, name: str) -> Clean:
     def clean(value: Value, reading: Reading) -> Value:
         if type(value) is not int:
-            raise BadValue(word(value), name)
+            raise BadValueError(word(value), name)
         if not low <= value <= high:
-            raise BadValue(f"number {value}", name)
+            raise BadValueError(f"number {value}", name)
         return value
 
     return clean
@@ -150,17 +150,17 @@ def _integer(low: int, high: int, name: str) -> Clean:
 
 def _number(value: Value, reading: Reading) -> Value:
     if type(value) is not int and type(value) is not float:
-        raise BadValue(word(value), "float64")
+        raise BadValueError(word(value), "float64")
     return value
 
 
 @lru_cache(maxsize=65536)
 def canonical_quantity(text: str) -> str:
-    """The quantity as it is printed. Raises BadValue with the parser's text."""
+    """The quantity as it is printed. Raises BadValueError with the parser's text."""
     try:
         return str(quantity_of(text))
     except QuantityError as error:
-        raise BadValue("", "", str(error)) from None
+        raise BadValueError("", "", str(error)) from None
 
 
 @lru_cache(maxsize=65536)
@@ -178,7 +178,7 @@ def _quantity(value: Value, reading: Reading) -> Value:
         return canonical_quantity(value)
     if type(value) is int or type(value) is float:
         return canonical_quantity(str(value))
-    raise BadValue(word(value), "resource.Quantity")
+    raise BadValueError(word(value), "resource.Quantity")
 
 
 def _int_or_string(value: Value, reading: Reading) -> Value:
@@ -191,7 +191,7 @@ def _time(value: Value, reading: Reading) -> Value:
     text = _string(value, reading)
     found = seconds_time(text)
     if found is None:
-        raise BadValue("", "", f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": '
+        raise BadValueError("", "", f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": '
                                f'cannot parse "{text}" as "2006"')  # fmt: skip
     return found
 
@@ -205,7 +205,7 @@ def _micro_time(value: Value, reading: Reading) -> Value:
             rest, part = text[19:], ".000000"
         layout = "2006-01-02T15:04:05.000000Z07:00"
         told = f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{part}"'
-        raise BadValue("", "", told)
+        raise BadValueError("", "", told)
     return found
 
 
@@ -215,7 +215,7 @@ def _bytes(value: Value, reading: Reading) -> Value:
         b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError):
         ends = next((i for i, c in enumerate(text) if not re.match(r"[A-Za-z0-9+/=]", c)), 0)
-        raise BadValue("", "", f"illegal base64 data at input byte {ends}") from None
+        raise BadValueError("", "", f"illegal base64 data at input byte {ends}") from None
     return text
 
 
@@ -328,9 +328,9 @@ def _struct(kind: Type, short: str, defaults: Callable[[Value], None] | None) ->
 
     def clean(value: Value, reading: Reading) -> Value:
         if type(value) is not dict:
-            if type(value) is Cleaned:
+            if type(value) is CleanValue:
                 return value.value
-            raise BadValue(word(value), go_name)
+            raise BadValueError(word(value), go_name)
         out = {}
         reading.keys += len(value)
         for name, inner in value.items():
@@ -340,7 +340,7 @@ def _struct(kind: Type, short: str, defaults: Callable[[Value], None] | None) ->
             elif inner is not None:
                 try:
                     cleaned = field[0].clean(inner, reading)
-                except BadValue as error:
+                except BadValueError as error:
                     error.path.append(name)
                     error.struct = error.struct or short
                     raise
@@ -372,7 +372,7 @@ def _list(kind: Type) -> Clean:
 
     def clean(value: Value, reading: Reading) -> Value:
         if type(value) is not list:
-            raise BadValue(word(value), go_name)
+            raise BadValueError(word(value), go_name)
         inner = items.clean
         if None in value:
             value = [_zero_item(items) if v is None else v for v in value]
@@ -393,7 +393,7 @@ def _map(kind: Type) -> Clean:
 
     def clean(value: Value, reading: Reading) -> Value:
         if type(value) is not dict:
-            raise BadValue(word(value), go_name)
+            raise BadValueError(word(value), go_name)
         reading.keys += len(value)
         inner = items.clean
         out = {}
@@ -402,7 +402,7 @@ def _map(kind: Type) -> Clean:
                 out[name] = inner(_zero_item(items) if v is None else v, reading)
                 if of_resources:
                     out[name] = whole_milli(out[name])
-            except BadValue as error:
+            except BadValueError as error:
                 error.path.append(name)
                 raise
         return out
@@ -443,7 +443,7 @@ def unknown_fields(kind: Type, value: Value, path: str = "") -> list[str]:
     if kind.form == "struct" and isinstance(value, dict):
         for name, inner in value.items():
             where = f"{path}.{name}" if path else name
-            below = kind.below(name)
+            below = kind.get_field_type(name)
             if below is None:
                 found.append(where)
             else:

@@ -79,7 +79,7 @@ class _Parser:
             i += len(symbol)
         return [*tokens, _END]
 
-    def look(self) -> str:
+    def peek(self) -> str:
         return self.tokens[self.position]
 
     def take(self) -> str:
@@ -94,7 +94,7 @@ class _Parser:
     def parse(self) -> Selector:
         found: list[Requirement] = []
         while True:
-            token = self.look()
+            token = self.peek()
             if token == _END:
                 return tuple(found)
             if not self.is_word(token) and token != "!":
@@ -108,12 +108,12 @@ class _Parser:
                 return tuple(found)
             if token != ",":
                 raise bad_request(f"found '{token}', expected: ',' or 'end of string'")
-            token = self.look()
+            token = self.peek()
             if not self.is_word(token) and token != "!":
                 raise bad_request(f"found '{token}', expected: identifier after ','")
 
     def requirement(self) -> Requirement:
-        negated = self.look() == "!"
+        negated = self.peek() == "!"
         if negated:
             self.take()
         key = self.take()
@@ -123,25 +123,25 @@ class _Parser:
             raise bad_request(f"<nil>: Invalid value: {go_quote(key)}: {fault}")
         if negated:
             return Requirement(key, "!", ())
-        if self.look() in (_END, ","):
+        if self.peek() in (_END, ","):
             return Requirement(key, "exists", ())
         operator = self.take()
         if operator in ("in", "notin"):
-            return self.checked(Requirement(key, operator, self.values()))
+            return self.check(Requirement(key, operator, self.values()))
         if operator in ("=", "=="):
-            return self.checked(Requirement(key, "in", (self.exact(),)))
+            return self.check(Requirement(key, "in", (self.exact(),)))
         if operator == "!=":
-            return self.checked(Requirement(key, "notin", (self.exact(),)))
+            return self.check(Requirement(key, "notin", (self.exact(),)))
         if operator in (">", "<"):
             value = self.exact()
             number = int(value) if re.fullmatch(r"[+-]?\d{1,19}", value) else 1 << 63
             if not -(1 << 63) <= number < 1 << 63:
                 text = "for 'Gt', 'Lt' operators, the value must be an integer"
                 raise bad_request(f"values[0][{key}]: Invalid value: {go_quote(value)}: {text}")
-            return self.checked(Requirement(key, operator, (value,)))
+            return self.check(Requirement(key, operator, (value,)))
         raise bad_request(f"found '{operator}', expected: {_BINARY}")
 
-    def checked(self, requirement: Requirement) -> Requirement:
+    def check(self, requirement: Requirement) -> Requirement:
         for i, value in enumerate(requirement.values):
             for fault in label_value_faults(value):
                 path = f"values[{i}][{requirement.key}]"
@@ -149,7 +149,7 @@ class _Parser:
         return requirement
 
     def exact(self) -> str:
-        if self.look() in (_END, ","):
+        if self.peek() in (_END, ","):
             return ""
         token = self.take()
         if not self.is_word(token):
@@ -234,7 +234,7 @@ def _zero(*path: str) -> Field:
     return Field(path, "0")
 
 
-def _involved(prefix: str) -> dict[str, Field]:
+def _involved_object_fields(prefix: str) -> dict[str, Field]:
     names = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
     return {f"{prefix}.{name}": _at("involvedObject", name) for name in names}
 
@@ -292,8 +292,8 @@ FIELDS: Final[dict[tuple[str, str], tuple[Fields, str]]] = {
     ),
     ("", "events"): (
         {
-            **_involved("involvedObject"),
-            **_involved("regarding"),
+            **_involved_object_fields("involvedObject"),
+            **_involved_object_fields("regarding"),
             "reason": _at("reason"),
             "reportingComponent": _at("source", "component"),
             "reportingController": _at("source", "component"),

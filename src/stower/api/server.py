@@ -27,7 +27,7 @@ from stower.api.rbac import GROUP as RBAC
 from stower.api.registry import Registry
 from stower.api.requests import Request, Response, encode, list_options, refusal
 from stower.api.selectors import reader_of
-from stower.api.store import Store, TooLarge
+from stower.api.store import Store, TooLargeError
 from stower.api.tokens import TokenIssuer
 from stower.api.watches import Watch
 
@@ -144,7 +144,7 @@ class Api:
             response = self._dispatch(request)
         except ApiError as error:
             response = refusal(error)
-        except TooLarge:
+        except TooLargeError:
             text = "etcdserver: request is too large"
             response = refusal(ApiError(413, "RequestEntityTooLarge", text))
         except RecursionError:
@@ -165,13 +165,13 @@ class Api:
         if parts[0] == "apis" and len(parts) > 3 and parts[1] in self.registry.groups:
             return self._resource(request, parts[1], parts[2], parts[3:])
         found = self._other(request, path, parts)
-        if found is None and not self._delegated(parts):
+        if found is None and not self._is_delegated(parts):
             return NOTHING_HERE
         if found is None:
             raise no_such_path()
         return found
 
-    def _delegated(self, parts: list[str]) -> bool:
+    def _is_delegated(self, parts: list[str]) -> bool:
         """Returns whether the path belongs to a served group: its 404 is then a Status."""
         return parts[0] == "api" or (
             parts[0] == "apis" and len(parts) > 1 and parts[1] in self.registry.groups
@@ -189,7 +189,7 @@ class Api:
             _only_get(request)
         if path in ("/api", "/apis"):
             if discovery.wants_aggregated(request):
-                return discovery.aggregated(self.registry, path)
+                return discovery.aggregate(self.registry, path)
             if path == "/api":
                 return discovery.api_versions(request)
             return discovery.api_groups(self.registry)

@@ -2,7 +2,7 @@
 
 Records are immutable: the bytes of an object without kind and apiVersion (versions of one kind
 share them), and the values that selectors read. Writers pass whole objects. Durable storage takes
-the writes from `Store.pending` and reports the durable revision with `committed`; no later
+the writes from `Store.pending` and reports the durable revision with `publish`; no later
 revision is shown.
 
 Must not know kinds, requests or disks.
@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-class TooLarge(Exception):
+class TooLargeError(Exception):
     """The object has more bytes than a store keeps."""
 
 
@@ -105,7 +105,7 @@ class Collection:
         low = max(low, bisect_left(self.keys, f"{namespace}/"))
         return self.keys[low : bisect_left(self.keys, f"{namespace}0")]  # "0" comes after "/"
 
-    def at(self, revision: int) -> dict[Key, Record] | None:
+    def records_at(self, revision: int) -> dict[Key, Record] | None:
         """The records as they were at a revision, or None where that is forgotten."""
         events = self.events_after(revision)
         if events is None:
@@ -140,7 +140,7 @@ class Store:
         self._order: deque[tuple[Collection, int]] = deque()
         self._window_bytes = 0
         self.window_bytes_max = WINDOW_BYTES
-        self.durable = False  # writes wait in `pending` until `committed` is told
+        self.durable = False  # writes wait in `pending` until `publish` is told
         self.pending: list[tuple[Collection, Event]] = []
         self.visible = 1  # nothing after this revision may be shown
         self.forgotten = 0
@@ -160,16 +160,16 @@ class Store:
         record = collection.record(key, item, revision)
         collection._set(record)
 
-    def loaded(self, revision: int) -> None:
+    def finish_load(self, revision: int) -> None:
         """All objects are taken over; history before this is forgotten."""
         self.revision = self.visible = revision
         self.forget()
 
     def put(self, collection: Collection, key: Key, item: Object) -> Record:
-        """Keep a new or changed object under the next revision. Raises TooLarge."""
+        """Keep a new or changed object under the next revision. Raises TooLargeError."""
         record = collection.record(key, item, self.revision + 1)
         if len(record.raw) > OBJECT_BYTES_MAX:
-            raise TooLarge
+            raise TooLargeError
         self.revision += 1
         previous = collection.records.get(key)
         kind = MODIFIED if previous is not None else ADDED
@@ -223,7 +223,7 @@ class Store:
         del self.pending[:limit]
         return taken
 
-    def committed(self, revision: int) -> None:
+    def publish(self, revision: int) -> None:
         """Everything up to the revision is durable, and may be shown."""
         self.visible = revision
 

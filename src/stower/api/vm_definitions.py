@@ -16,7 +16,7 @@ from stower.api.definition_parts import (
     INT32_MAX,
     Object,
     definition,
-    listed,
+    list_of,
     struct,
 )
 
@@ -31,7 +31,7 @@ AMOUNT: Final[Object] = {
 FLAG: Final[Object] = {"type": "boolean"}
 
 
-def _kept(description: str) -> Object:
+def _open_object(description: str) -> Object:
     return {"type": "object", "description": description, **KEPT}
 
 
@@ -86,7 +86,7 @@ _GUEST: Final = struct(
         ),
         "command": {"type": "array", "items": {"type": "string"}},
         "args": {"type": "array", "items": {"type": "string"}},
-        "env": listed(
+        "env": list_of(
             "Environment variables.",
             struct(
                 "An environment variable.",
@@ -94,7 +94,7 @@ _GUEST: Final = struct(
                 required=["name"],
             ),
         ),
-        "ports": listed(
+        "ports": list_of(
             "Ports that the VM serves.",
             struct(
                 "A port.",
@@ -119,10 +119,10 @@ _DISK: Final = struct(
         "readOnly": _flag(False),
         "mountPath": {"type": "string"},
         "watch": _flag(False),
-        "emptyDisk": _kept("An empty disk that exists as long as the VM."),
-        "configMap": _kept("The data of a ConfigMap."),
-        "secret": _kept("The data of a Secret."),
-        "tmpfs": _kept("A file system in memory."),
+        "emptyDisk": _open_object("An empty disk that exists as long as the VM."),
+        "configMap": _open_object("The data of a ConfigMap."),
+        "secret": _open_object("The data of a Secret."),
+        "tmpfs": _open_object("A file system in memory."),
     },
     required=["name", "mountPath"],
 )
@@ -149,28 +149,29 @@ _SPEC: Final = struct(
         "runnerPort": _port(25_183),
         "terminationGracePeriodSeconds": {"type": "integer", "format": "int64", "default": 5},
         "nodeSelector": _TEXTS,
-        "affinity": _kept("The affinity of the runner pod, as in a pod."),
-        "tolerations": listed(
-            "The tolerations of the runner pod, as in a pod.", _kept("A toleration.")
+        "affinity": _open_object("The affinity of the runner pod, as in a pod."),
+        "tolerations": list_of(
+            "The tolerations of the runner pod, as in a pod.", _open_object("A toleration.")
         ),
         "schedulerName": {"type": "string"},
         "serviceAccountName": {"type": "string"},
-        "podResources": _kept("The resources of the runner container, as in a container."),
+        "podResources": _open_object("The resources of the runner container, as in a container."),
         "restartPolicy": {
             "type": "string",
             "default": "Always",
             "enum": ["Always", "OnFailure", "Never"],
         },
-        "imagePullSecrets": listed(
-            "The image pull secrets of the runner pod, as in a pod.", _kept("A secret.")
+        "imagePullSecrets": list_of(
+            "The image pull secrets of the runner pod, as in a pod.", _open_object("A secret.")
         ),
         "targetArchitecture": {"type": "string", "enum": ["amd64", "arm64"]},
         "guest": _GUEST,
-        "extraInitContainers": listed(
-            "More init containers of the runner pod, as in a pod.", _kept("An init container.")
+        "extraInitContainers": list_of(
+            "More init containers of the runner pod, as in a pod.",
+            _open_object("An init container."),
         ),
         "initScript": {"type": "string"},
-        "disks": listed("Additional disks.", _DISK),
+        "disks": list_of("Additional disks.", _DISK),
         "extraNetwork": struct(
             "A second network.",
             {
@@ -203,7 +204,7 @@ _SPEC: Final = struct(
     },
     required=["guest"],
 )
-_CONDITIONS: Final = listed("The conditions of the object.", CONDITION)
+_CONDITIONS: Final = list_of("The conditions of the object.", CONDITION)
 _STATUS: Final = struct(
     "The observed state of the VM.",
     {
@@ -261,7 +262,9 @@ VIRTUAL_MACHINE_MIGRATION: Final = definition(
                 {
                     "vmName": {"type": "string", "minLength": 1},
                     "nodeSelector": _TEXTS,
-                    "nodeAffinity": _kept("The node affinity of the target pod, as in a pod."),
+                    "nodeAffinity": _open_object(
+                        "The node affinity of the target pod, as in a pod."
+                    ),
                     "preventMigrationToSameHost": _flag(True),
                     "completionTimeout": _number(default=3600),
                     "incremental": _flag(True),

@@ -35,7 +35,7 @@ def _plain(name: str, schema: Object) -> Object:
         schema = _SCHEMAS[schema["$ref"]]
     if schema.get("type") == "object" and "properties" in schema:
         fields = {key: _plain(key, value) for key, value in schema["properties"].items()}
-        about = _told(schema.get("description", ""))
+        about = _api_description(schema.get("description", ""))
         required = {"required": schema["required"]} if schema.get("required") else {}
         return struct(about, fields, **required)
     if schema.get("type") == "object":
@@ -52,7 +52,7 @@ def _plain(name: str, schema: Object) -> Object:
     return made
 
 
-def _told(description: str) -> str:
+def _api_description(description: str) -> str:
     """With fields named as the API names them."""
 
     def camel(found: re.Match[str]) -> str:

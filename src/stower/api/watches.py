@@ -73,10 +73,10 @@ class Feed:
                 assert event.previous is not None
                 item = event.previous.decode()
                 item["metadata"]["resourceVersion"] = str(event.revision)
-                return self.encoded(DELETED, encode(item), headed)
-        return self.encoded(kind, record.raw, headed)
+                return self.encode(DELETED, encode(item), headed)
+        return self.encode(kind, record.raw, headed)
 
-    def encoded(self, kind: str, raw: bytes, headed: bool = False) -> bytes:
+    def encode(self, kind: str, raw: bytes, headed: bool = False) -> bytes:
         """Returns the frame of a stored object under an event type."""
         if self._plain:
             return b'{"type":"%b",%b%b}\n' % (kind.encode(), self._head, raw[1:])
@@ -125,7 +125,7 @@ class Watch:
             self._fail(too_large_resource_version(revision, self.store.revision))
             return current
         if initial or (initial is None and not revision):
-            records = self.collection.at(current)
+            records = self.collection.records_at(current)
             if records is None:  # writes waiting for the disk have cut the history short of it
                 self._end_mark = False
                 self._expire(current)
@@ -161,7 +161,7 @@ class Watch:
         """
         frames: list[bytes] = []
         while self.initial and len(frames) < limit:
-            frames.append(self.feed.encoded(ADDED, self.initial.pop(), self._take_head()))
+            frames.append(self.feed.encode(ADDED, self.initial.pop(), self._take_head()))
         if self.initial:
             return frames
         if self._end_mark:

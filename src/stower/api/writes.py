@@ -101,7 +101,7 @@ def add(
     key = call.key(meta["name"])
     taken = call.collection.records.get(key)
     if taken is not None:
-        raise _taken(call, taken, generated)
+        raise _make_exists_error(call, taken, generated)
     extra = hooks.warnings(call, item) if hooks.warnings is not None else []
     if options.dry_run:
         return _encode(item), extra
@@ -126,7 +126,7 @@ def _generate_name(call: Call, meta: Object) -> bool:
     return True
 
 
-def _taken(call: Call, record: Record, generated: bool) -> ApiError:
+def _make_exists_error(call: Call, record: Record, generated: bool) -> ApiError:
     """There is an object of this name."""
     error = call.already_exists(record.key.rpartition("/")[2])
     if "deletionTimestamp" in record.decode()["metadata"]:
@@ -158,7 +158,7 @@ def _set_managers(
         manager = fields_v1.Manager(options.manager, "Update", call.resource.api_version)
         reset = ("f:status",) if call.strategy.status else ()
         alike = call.strategy.alike
-        fields = managed_fields.created(
+        fields = managed_fields.create_managers(
             kind, call.context.skeleton_of(kind), item, manager, call.now, reset, alike
         )
         if fields:
@@ -275,7 +275,7 @@ def alter(
     prepare = hooks.prepare_status if status else hooks.prepare_update
     if prepare is not None:
         prepare(call, new, old)
-    if call.strategy.generation and not status and _spec_changed(call, new, old):
+    if call.strategy.generation and not status and _has_spec_change(call, new, old):
         meta["generation"] = old_meta.get("generation", 0) + 1
     errors = update_metadata_errors(meta, old_meta, call.resource.key, call.subresource)
     validate = hooks.validate_status if status else hooks.validate_update
@@ -323,10 +323,10 @@ def is_same(new: Object, old: Object) -> bool:
     for name, value in new.items():
         if name != "metadata" and (name not in old or old[name] != value):
             return False
-    return len(new) == len(old) and _times_aside(new["metadata"]) == _times_aside(old["metadata"])
+    return len(new) == len(old) and _drop_times(new["metadata"]) == _drop_times(old["metadata"])
 
 
-def _times_aside(meta: Object) -> Object:
+def _drop_times(meta: Object) -> Object:
     if "managedFields" not in meta:
         return meta
     entries = [{k: v for k, v in e.items() if k != "time"} for e in meta["managedFields"]]
@@ -410,7 +410,7 @@ def _keep_other_half(call: Call, new: Object, old: Object, status: bool) -> None
             new["status"] = old["status"]
 
 
-def _spec_changed(call: Call, new: Object, old: Object) -> bool:
+def _has_spec_change(call: Call, new: Object, old: Object) -> bool:
     hooks = kinds.hooks_of(call.resource)
     unseen: tuple[str, ...] = ("metadata", "status")
     if call.resource.custom is not None and not call.resource.custom.has_status:
@@ -439,7 +439,7 @@ def _update_managers(
         reset: tuple[str, ...] = ()
         if call.strategy.status:
             reset = ("f:spec",) if call.subresource == "status" else ("f:status",)
-        fields = managed_fields.updated(kind, old, new, manager, call.now, reset)
+        fields = managed_fields.update_managers(kind, old, new, manager, call.now, reset)
         if fields:
             meta["managedFields"] = fields
     elif "managedFields" in old["metadata"]:

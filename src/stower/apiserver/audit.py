@@ -23,7 +23,7 @@ class Audit:
         """Raises OSError."""
         self._file = path.open("ab", buffering=0)
 
-    def tell(self, request: Request, code: int, now_ns: int) -> None:
+    def record(self, request: Request, code: int, now_ns: int) -> None:
         """A request was answered."""
         asked = attributes_of(request)
         line: dict[str, Any] = {

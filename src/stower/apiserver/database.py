@@ -127,7 +127,7 @@ class Database:
             raise StateError(
                 f"{self.path}: cannot read the objects: {error}; nothing was changed"
             ) from None
-        store.loaded(max(1, int(stored or 1)))
+        store.finish_load(max(1, int(stored or 1)))
         return count
 
     def commit(self, batch: Batch) -> None:
@@ -186,7 +186,7 @@ class Committer:
             self._thread = threading.Thread(target=self._write, name="writer", daemon=True)
             self._thread.start()
 
-    def wrote(self) -> None:
+    def on_write(self) -> None:
         """The store may have new writes."""
         store = self.store
         if self.database is None:
@@ -223,17 +223,17 @@ class Committer:
                 failure = error
             duration = time.monotonic() - began
             try:
-                self._loop.call_soon_threadsafe(self._wrote, batch, failure, duration)
+                self._loop.call_soon_threadsafe(self._on_batch_end, batch, failure, duration)
             except RuntimeError:  # the loop has ended
                 return
 
-    def _wrote(self, batch: Batch, failure: BaseException | None, duration: float) -> None:
+    def _on_batch_end(self, batch: Batch, failure: BaseException | None, duration: float) -> None:
         self._busy = False
         self._last_size, self._last_duration = len(batch), duration
         revision = batch[-1][1].revision
         self._report(failure)
         if failure is None:
-            self.store.committed(revision)
+            self.store.publish(revision)
             self._answer(revision, "")
             self._shown()
         else:
@@ -276,22 +276,22 @@ class Committer:
         """Whether everything up to the revision is on disk."""
         return revision <= self.store.visible or not (self._busy or self.store.pending)
 
-    def when_durable(self, revision: int, told: Callable[[str], None]) -> None:
+    def call_when_durable(self, revision: int, told: Callable[[str], None]) -> None:
         """Call with nothing when all up to this revision is on disk, or with why it never will be.
 
         Revisions must not go down from one call to the next.
         """
         self._waiting.append((revision, told))
 
-    async def flushed(self) -> None:
-        """Wait until all that was written is on disk. Raises WriteFailed."""
-        self.wrote()
+    async def flush(self) -> None:
+        """Wait until all that was written is on disk. Raises WriteError."""
+        self.on_write()
         if self.is_durable(self.store.revision):
             return
         future: asyncio.Future[str] = self._loop.create_future()
-        self.when_durable(self.store.revision, future.set_result)
+        self.call_when_durable(self.store.revision, future.set_result)
         if failure := await future:
-            raise WriteFailed(failure)
+            raise WriteError(failure)
 
     async def close(self) -> None:
         """Finish what is queued, then end the writer."""
@@ -303,5 +303,5 @@ class Committer:
             await asyncio.to_thread(self._thread.join)
 
 
-class WriteFailed(Exception):
+class WriteError(Exception):
     """What was written is not durable, and was taken back."""

@@ -24,7 +24,7 @@ from stower.apiserver.database import Committer
 from stower.apiserver.documents import from_yaml, to_yaml
 from stower.apiserver.http import Connection, Message
 from stower.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
-from stower.apiserver.protobuf import BadProtobuf, Decoder
+from stower.apiserver.protobuf import BadProtobufError, Decoder
 
 QUERY_FIELDS_MAX: Final = 64
 WATCH_SECONDS: Final = 3600  # where the client does not say
@@ -99,14 +99,14 @@ class Handler:
         """Answer one request, now or later."""
         self.requests += 1
         if _is_long_yaml(message):
-            self._later(connection, self._read_aside(connection, message))
+            self._start_task(connection, self._read_in_thread(connection, message))
         else:
             self._carry_out(connection, message, b"".join(message.body))
 
-    def _later(self, connection: Connection, work: Any) -> None:
+    def _start_task(self, connection: Connection, work: Any) -> None:
         """An answer that takes time; where it breaks off, so does the connection."""
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def on_end(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             error = None if task.cancelled() else task.exception()
             if error is not None:
@@ -119,11 +119,11 @@ class Handler:
 
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(ended)
+        task.add_done_callback(on_end)
 
-    async def _read_aside(self, connection: Connection, message: Message) -> None:
+    async def _read_in_thread(self, connection: Connection, message: Message) -> None:
         try:
-            self._authenticated(connection, message)
+            self._authenticate(connection, message)
             body = await asyncio.to_thread(from_yaml, b"".join(message.body))
         except ApiError as error:
             self._send(connection, message, refusal(error))
@@ -147,31 +147,31 @@ class Handler:
             log.exception("internal error in %s %s", request.method, request.path)
             response = refusal(internal(f"{type(error).__name__}: {error}"))
         finally:
-            committer.wrote()
+            committer.on_write()
         if self.audit is not None:
             code = 200 if isinstance(response, Watch) else response.status
-            self.audit.tell(request, code, self.clock())
+            self.audit.record(request, code, self.clock())
         if isinstance(response, Watch):
             if message.version == "1.0":
                 self._send(connection, message, refusal(bad_request(NO_CHUNKS)))
             else:
-                self._later(connection, self._stream(connection, message, response))
+                self._start_task(connection, self._stream(connection, message, response))
         elif committer.is_durable(response.revision):
             self._send(connection, message, response)
         else:
             kept = response
 
             def durable(failure: str) -> None:
-                self._send(connection, message, lost(failure) if failure else kept)
+                self._send(connection, message, make_write_error(failure) if failure else kept)
 
-            committer.when_durable(kept.revision, durable)
+            committer.call_when_durable(kept.revision, durable)
 
     def _request(self, connection: Connection, message: Message, body: bytes) -> Request:
         """The request as the API wants it. Raises ApiError."""
         if message.fault is not None:
             status, text = message.fault
             raise ApiError(status, REASONS[status], text)
-        user, groups = self._authenticated(connection, message)
+        user, groups = self._authenticate(connection, message)
         try:
             target = message.target.decode()
             if not target.startswith("/"):  # a whole URL, as to a proxy
@@ -218,10 +218,10 @@ class Handler:
     def _from_protobuf(self, body: bytes) -> bytes:
         try:
             return self.decoder.decode(body)
-        except BadProtobuf as error:
+        except BadProtobufError as error:
             raise bad_request(f"cannot decode the body as protobuf: {error}") from None
 
-    def _authenticated(
+    def _authenticate(
         self, connection: Connection, message: Message
     ) -> tuple[str, tuple[str, ...]]:
         """Name and groups of the client. Raises ApiError 401."""
@@ -229,12 +229,12 @@ class Handler:
         known, who = connection.known
         if who is not None and sent == known:
             return who  # type: ignore[no-any-return]
-        who = self._certified(connection.peer_certificate) or self._by_token(sent)
+        who = self._read_certificate(connection.peer_certificate) or self._by_token(sent)
         if self.api.rbac is None:  # accounts' tokens run out
             connection.known = (sent, who)
         return who
 
-    def _certified(self, certificate: Any) -> tuple[str, tuple[str, ...]] | None:
+    def _read_certificate(self, certificate: Any) -> tuple[str, tuple[str, ...]] | None:
         """Whom a client's certificate names."""
         if not certificate:
             return None
@@ -265,12 +265,12 @@ class Handler:
         if yaml or response.content_type != JSON or response.headers or response.warnings:
             headers = header_lines(response, YAML if yaml else response.content_type)
         if long:
-            self._later(connection, _send_pieces(connection, message, response, headers))
+            self._start_task(connection, _send_pieces(connection, message, response, headers))
             return
         body = response.body
         if yaml and len(body) >= ASIDE_BYTES:
-            aside = _send_aside(connection, message, response.status, headers, body)
-            self._later(connection, aside)
+            aside = _send_yaml(connection, message, response.status, headers, body)
+            self._start_task(connection, aside)
         else:
             body = to_yaml(body) if yaml and body else body
             connection.reply(message, response.status, headers, body)
@@ -337,7 +337,7 @@ class Handler:
                 start = watch.position
                 made = buffers.get(start)
                 if made is None:
-                    made = buffers[start] = joined(feed, watch, visible)
+                    made = buffers[start] = join_events(feed, watch, visible)
                 data, count = made
                 transport = stream.connection.transport
                 gone = transport.is_closing()
@@ -357,7 +357,7 @@ class Handler:
                 stream.wake.set()
 
 
-def lost(failure: str) -> Response:
+def make_write_error(failure: str) -> Response:
     """The answer to a write that could not be kept."""
     text = f"the write was rolled back: the database cannot commit it: {failure}"
     return refusal(ApiError(500, "InternalError", text, {"causes": [{"message": text}]}))
@@ -377,14 +377,14 @@ async def _send_pieces(
         connection.end(message)
 
 
-async def _send_aside(
+async def _send_yaml(
     connection: Connection, message: Message, status: int, headers: bytes, body: bytes
 ) -> None:
     """YAML that takes long to write, while others are served."""
     connection.reply(message, status, headers, await asyncio.to_thread(to_yaml, body))
 
 
-def joined(feed: Feed, watch: Watch, visible: int) -> tuple[bytes, int]:
+def join_events(feed: Feed, watch: Watch, visible: int) -> tuple[bytes, int]:
     """What a watcher at this position is told now, as one chunk; count -1: let it poll itself."""
     events = watch.collection.events_after(watch.position)
     if events is None or feed.form.name or len(events) > 1000:

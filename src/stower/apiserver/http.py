@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
                     self._count_overhead(message, len(data) - (message.size - size))
         if self._message.fault is not None and (self._in_head or self._in_body):
             self._queue.append(self._message)  # the rest of it is not read
-            self._deafen()
+            self._stop_reading()
         if len(self._queue) > QUEUE_MAX:
             if self._streaming:  # which may take hours, and only reading tells that the client left
                 self.transport.abort()
@@ -256,12 +256,12 @@ class Connection(asyncio.Protocol):
             if coming.fault is None and not self.transport.is_closing():
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _done(self, message: Message) -> None:
+    def _finish_message(self, message: Message) -> None:
         """The message is answered."""
         self._answering = None
         if not message.keep or self._listener.closing:
             self._queue.clear()
-            self._deafen()
+            self._stop_reading()
             lingers = message.fault is not None and not self.transport.get_write_buffer_size()
             self._deadline = self._loop.time() + (LINGER_SECONDS if lingers else SEND_SECONDS)
             if message.fault is None:
@@ -299,7 +299,7 @@ class Connection(asyncio.Protocol):
         self._in_head = True
         self._message.fault = (400, why)
 
-    def _deafen(self) -> None:
+    def _stop_reading(self) -> None:
         """Read nothing more."""
         self._deaf = True
         self._in_head = self._in_body = False
@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
                 f"timeout: the body of the request was not received within {BODY_SECONDS:g} s",
             )
             self._queue.append(self._message)
-            self._deafen()
+            self._stop_reading()
             self._serve()
         else:
             self.transport.abort()
@@ -332,7 +332,7 @@ class Connection(asyncio.Protocol):
         if not self.transport.is_closing():
             head = self._head(message, status, headers, len(body))
             self.transport.write(head if message.method == "HEAD" else head + body)
-        self._done(message)
+        self._finish_message(message)
 
     def start(self, message: Message, status: int, headers: bytes, length: int | None) -> None:
         """The head of an answer that comes in pieces; without a length, in chunks."""
@@ -355,7 +355,7 @@ class Connection(asyncio.Protocol):
     def end(self, message: Message) -> None:
         """All pieces are written."""
         self._streaming = False
-        self._done(message)
+        self._finish_message(message)
 
     def abort(self) -> None:
         """Cut it: the answer cannot be finished."""

@@ -33,7 +33,7 @@ _SCALARS: Final = {
 }
 
 
-class BadProtobuf(ValueError):
+class BadProtobufError(ValueError):
     """The body cannot be read."""
 
 
@@ -46,27 +46,27 @@ class Decoder:
         self._classes: dict[str, type[Message]] = {}
 
     def decode(self, body: bytes) -> bytes:
-        """The body as JSON. Raises BadProtobuf."""
+        """The body as JSON. Raises BadProtobufError."""
         if not body.startswith(MAGIC):
-            raise BadProtobuf("provided data does not appear to be a protobuf message")
+            raise BadProtobufError("provided data does not appear to be a protobuf message")
         try:
             unknown: Any = self._class(UNKNOWN).FromString(body[len(MAGIC) :])
             meta = unknown.typeMeta
             group, _, version = meta.apiVersion.rpartition("/")
             name = self.registry.kinds.get(f"{group}/{version}/{meta.kind}")
             if name is None:
-                raise BadProtobuf(
+                raise BadProtobufError(
                     f'this server has no kind "{meta.kind}" in version "{meta.apiVersion}"'
                 )
             kind = self.registry.schema.type_of(name)
             full = message_name(name)
             if full not in self._messages:
-                raise BadProtobuf(
+                raise BadProtobufError(
                     f"{meta.kind} of {meta.apiVersion} is not supported in protobuf; send JSON"
                 )
             message = self._class(full).FromString(unknown.raw)
         except (DecodeError, RecursionError) as error:
-            raise BadProtobuf(str(error) or "truncated message") from None
+            raise BadProtobufError(str(error) or "truncated message") from None
         item = {"apiVersion": meta.apiVersion, "kind": meta.kind, **_struct(message, kind)}
         return msgspec.json.encode(item)
 
@@ -86,7 +86,7 @@ class Decoder:
             if full in needed:
                 continue
             if full not in self._messages:
-                raise BadProtobuf(f"unknown message {full}")
+                raise BadProtobufError(f"unknown message {full}")
             needed[full] = self._messages[full]
             waiting += [r for f in needed[full] if (r := self._reference(full, f[2])) is not None]
         file = descriptor_pb2.FileDescriptorProto(name=f"{name}.proto", syntax="proto2")
@@ -166,13 +166,13 @@ def _struct(message: Message, kind: Type | None) -> Object:
 
 def _value(field: Any, value: Any, kind: Type) -> Any:
     if kind.form == "map":
-        return {key: _one(value[key], kind.items) for key in value}
+        return {key: _convert_value(value[key], kind.items) for key in value}
     if field.is_repeated:
-        return [_one(v, kind.items) for v in value]
-    return _one(value, kind)
+        return [_convert_value(v, kind.items) for v in value]
+    return _convert_value(value, kind)
 
 
-def _one(value: Any, kind: Type | None) -> Any:
+def _convert_value(value: Any, kind: Type | None) -> Any:
     if not isinstance(value, Message):
         return base64.b64encode(value).decode() if isinstance(value, bytes) else value
     found: Any = value
@@ -192,7 +192,7 @@ def _one(value: Any, kind: Type | None) -> Any:
         try:
             return msgspec.json.decode(raw) if raw else None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadProtobuf(str(error)) from None
+            raise BadProtobufError(str(error)) from None
     if kind is not None and kind.form == "list":
-        return [_one(v, kind.items) for v in found.items]
+        return [_convert_value(v, kind.items) for v in found.items]
     return _struct(value, kind)

@@ -17,7 +17,7 @@ import yaml
 from stower.api.expiry import EventExpiry
 from stower.api.server import Api
 from stower.apiserver.audit import Audit
-from stower.apiserver.database import Committer, Database, StateError, WriteFailed
+from stower.apiserver.database import Committer, Database, StateError, WriteError
 from stower.apiserver.handler import Access, Handler, server_context
 from stower.apiserver.http import Listener
 from stower.apiserver.tables import load_registry
@@ -53,7 +53,7 @@ class Options:
 
 
 @dataclass
-class Running:
+class RunningServer:
     """A server that listens."""
 
     api: Api
@@ -99,16 +99,16 @@ async def _expire_events(api: Api, committer: Committer, ttl_s: float) -> None:
     while True:
         await asyncio.sleep(ttl_s / LOOKS_PER_TTL)
         try:
-            expiry.look(time.time_ns())
+            expiry.find_expired(time.time_ns())
             while expiry.remove_some(time.time_ns()):
-                committer.wrote()
+                committer.on_write()
                 await asyncio.sleep(0)
         except Exception:  # of one Event; the others go at the next look
             log.exception("cannot delete an expired Event")
-        committer.wrote()
+        committer.on_write()
 
 
-def _lost_clients_aside(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _ignore_lost_clients(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Clients that vanish in mid-handshake are no fault of ours, and not worth a traceback."""
     error = context.get("exception")
     kind = error if isinstance(error, type) else type(error)
@@ -119,7 +119,7 @@ def _lost_clients_aside(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 
 
 @contextlib.asynccontextmanager
-async def running(options: Options) -> AsyncIterator[Running]:
+async def run_server(options: Options) -> AsyncIterator[RunningServer]:
     """A server for as long as the block lasts. Raises StateError and OSError."""
     folder = options.state
     database = None if options.memory else Database(folder)
@@ -144,12 +144,12 @@ async def running(options: Options) -> AsyncIterator[Running]:
         api.restore()
         api.bootstrap(time.time_ns())
         try:
-            await committer.flushed()
-        except WriteFailed as error:
+            await committer.flush()
+        except WriteError as error:
             raise StateError(f"{folder}: cannot write the built-in objects: {error}") from None
         listener = Listener(handler)
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_lost_clients_aside)
+        loop.set_exception_handler(_ignore_lost_clients)
         server = await create_server(
             loop,
             listener,
@@ -169,7 +169,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
             write_kubeconfig(kubeconfig, folder / "pki", url, token)
             expiring = asyncio.create_task(_expire_events(api, committer, options.event_ttl_s))
             async with swept_by_the_clock():
-                yield Running(api, handler, url, kubeconfig, count)
+                yield RunningServer(api, handler, url, kubeconfig, count)
         finally:
             if expiring is not None:
                 expiring.cancel()
@@ -188,10 +188,10 @@ async def running(options: Options) -> AsyncIterator[Running]:
 
 
 async def serve(
-    options: Options, ready: Callable[[Running], None], stop: Callable[[], asyncio.Event]
+    options: Options, ready: Callable[[RunningServer], None], stop: Callable[[], asyncio.Event]
 ) -> None:
     """Serve until the event is set that `stop` makes."""
     stopped = stop()
-    async with running(options) as server:
+    async with run_server(options) as server:
         ready(server)
         await stopped.wait()

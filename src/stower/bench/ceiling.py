@@ -102,7 +102,7 @@ async def _serve(folder: Path, slowed: bool) -> None:
     made: type[Counting] = Slowed if slowed else Counting
     made.seconds = folder / SECONDS
     vars(server_process)["Handler"] = made
-    async with server_process.running(server_process.Options(folder)):
+    async with server_process.run_server(server_process.Options(folder)):
         await asyncio.Event().wait()
 
 

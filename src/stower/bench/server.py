@@ -451,7 +451,7 @@ def validation_us(count: int = 2000) -> float:
     def once() -> None:
         variable["value"] = f"value-{next(turns)}"  # no two are alike: nothing is known of it
         made = kind.clean(item, Reading())
-        managed_fields.created(kind, bones, made, manager, call.now, ("f:status",))
+        managed_fields.create_managers(kind, bones, made, manager, call.now, ("f:status",))
         if hooks.prepare_create is not None and hooks.validate_create is not None:
             hooks.prepare_create(call, made)
             if hooks.validate_create(call, made):

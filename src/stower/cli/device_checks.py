@@ -15,7 +15,7 @@ from stower.api.native_kinds import NativeVersion
 from stower.api.optional_kinds import SERVE
 from stower.api.registry import Resource
 from stower.api.requests import WriteOptions
-from stower.api.schema import BadValue, Reading
+from stower.api.schema import BadValueError, Reading
 from stower.api.validation import device_classes, resource_claims, resource_slices
 from stower.apiserver.tables import load_registry
 from stower.model.kinds import (
@@ -57,7 +57,7 @@ def device_fault(api_version: str, kind: str, obj: object, data: bytes) -> str:
                 given = msgspec.json.decode(data).get("spec") or {}
                 known["spec"]["metadata"] = given.get("metadata")
             faults = rule(resource.type.clean(known, Reading()))
-    except BadValue as error:
+    except BadValueError as error:
         field = ".".join(reversed(error.path))
         return f"{field}: {error.text or f'got {error.got}, want {error.want}'}"
     except ApiError as error:

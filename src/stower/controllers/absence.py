@@ -56,7 +56,7 @@ class AbsenceCache:
         if (key, uid) in self._there:
             # Not asked again at once: the watch tells soon.
             del self._there[key, uid]
-            todo.at(todo.now_ns + AGAIN_NS)
+            todo.requeue_at(todo.now_ns + AGAIN_NS)
             return False
         path = todo.path_to(kind, namespace, name)
         if not any(call.path == path and call.method == "GET" for call in todo.calls):
@@ -65,7 +65,7 @@ class AbsenceCache:
         self._asked[key, path][uid] = None
         return False
 
-    def answered(self, key: str, path: str, status: int, body: bytes) -> None:
+    def handle_answer(self, key: str, path: str, status: int, body: bytes) -> None:
         """What the server says. The answer is about those uids alone that were asked for."""
         uids = self._asked.pop((key, path), {})
         found = ""

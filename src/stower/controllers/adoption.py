@@ -34,7 +34,7 @@ class ControllerRefManager:
             return ()
         found = tuple(
             key_of(owner)
-            for owner in seen.within(self._owners, namespace_of(obj))
+            for owner in seen.list_namespace(self._owners, namespace_of(obj))
             if selects(owner["spec"].get("selector"), obj)
         )
         self._wanted.update(dict.fromkeys(found))

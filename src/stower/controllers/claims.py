@@ -28,7 +28,7 @@ POD_GROUPS: Final = ("scheduling.k8s.io", "podgroups")
 
 def used_by(pod: Object) -> list[str]:
     """Keys of the claims that a pod uses, as far as they have names."""
-    made = _made(pod)
+    made = _generated_names(pod)
     entries = pod["spec"].get("resourceClaims") or ()
     names = [e.get("resourceClaimName") or made.get(e["name"]) for e in entries]
     return [f"{namespace_of(pod)}/{name}" for name in (*names, extended_of(pod)) if name]
@@ -36,7 +36,7 @@ def used_by(pod: Object) -> list[str]:
 
 def are_named(pod: Object) -> bool:
     """Whether all claims that are made for the pod have been made."""
-    made = _made(pod)
+    made = _generated_names(pod)
     entries = pod["spec"].get("resourceClaims") or ()
     return all(entry.get("resourceClaimName") or entry["name"] in made for entry in entries)
 
@@ -54,7 +54,7 @@ def users_of(seen: ObjectStore, claim: Object) -> list[Object]:
     if owner is not None and owner.get("kind") == "Pod":
         pod = seen.get("pods", f"{namespace}/{owner['name']}")
         return [pod] if pod is not None and uid_of(pod) == owner["uid"] else []
-    return [pod for pod in seen.within("pods", namespace) if key in used_by(pod)]
+    return [pod for pod in seen.list_namespace("pods", namespace) if key in used_by(pod)]
 
 
 def is_allocated(claim: Object) -> bool:
@@ -88,7 +88,7 @@ def is_group(consumer: Object) -> bool:
     return (consumer.get("apiGroup"), consumer.get("resource")) == POD_GROUPS
 
 
-def reaches(claim: Object, node: Object | None) -> bool:
+def is_usable_on(claim: Object, node: Object | None) -> bool:
     """Whether the node can use what was allocated; one that is not known only what all can."""
     selector = claim["status"]["allocation"].get("nodeSelector")
     if selector is None:
@@ -126,18 +126,18 @@ def is_flagged(claim: Object) -> bool:
 
 def hindrance(seen: ObjectStore, pod: Object) -> str:
     """Why a kubelet cannot prepare what the pod claims, in its words; empty where it can."""
-    made = _made(pod)
+    made = _generated_names(pod)
     for entry in pod["spec"].get("resourceClaims") or ():
         name = entry.get("resourceClaimName")
         if not name and entry["name"] not in made:
             return f'pod "{key_of(pod)}": ResourceClaim not created yet'
-        why = _unprepared(seen, pod, name or made[entry["name"]], is_own=not name)
+        why = _find_unprepared(seen, pod, name or made[entry["name"]], is_own=not name)
         if why:
             return why
-    return _unprepared(seen, pod, extended_of(pod), is_own=True)
+    return _find_unprepared(seen, pod, extended_of(pod), is_own=True)
 
 
-def _unprepared(seen: ObjectStore, pod: Object, name: str | None, is_own: bool) -> str:
+def _find_unprepared(seen: ObjectStore, pod: Object, name: str | None, is_own: bool) -> str:
     if not name:
         return ""  # it was found that no claim is needed
     claim = seen.get("resourceclaims", f"{namespace_of(pod)}/{name}")
@@ -164,7 +164,7 @@ def _is_for(claim: Object, pod: Object) -> bool:
     return owner.get("uid") == uid_of(pod)
 
 
-def _made(pod: Object) -> dict[str, str | None]:
+def _generated_names(pod: Object) -> dict[str, str | None]:
     """The names of claims that were made for entries of the pod."""
     statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     return {status["name"]: status.get("resourceClaimName") for status in statuses}

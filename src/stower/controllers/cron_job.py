@@ -9,7 +9,7 @@ from typing import Final
 
 from stower.controllers.job import is_over
 from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, namespace_of, uid_of
-from stower.controllers.pods import changed, condition, reference_to
+from stower.controllers.pods import condition, is_outdated, reference_to
 from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.model.cron import Schedule
 from stower.model.times import SECOND_NS, time_ns, time_text
@@ -24,11 +24,11 @@ class CronJobController(OwnerController):
     kinds = ("cronjobs", "jobs")
     own = "cronjobs"
 
-    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
+    def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Start the job that is due, clean up old ones, say what runs."""
         if is_ending(obj):
             return
-        jobs = seen.owned(uid_of(obj), "jobs")
+        jobs = seen.list_owned(uid_of(obj), "jobs")
         running = [j for j in jobs if not is_over(j)]
         self._history(obj, jobs, todo)
         status: Object = {"active": [_reference(j) for j in running] or None}
@@ -38,7 +38,7 @@ class CronJobController(OwnerController):
         ended = [str((j.get("status") or {}).get("completionTime") or "") for j in jobs]
         if any(ended):
             status["lastSuccessfulTime"] = max(ended)
-        if changed(obj.get("status"), status):
+        if is_outdated(obj.get("status"), status):
             todo.patch("cronjobs", obj, {"status": status}, "status")
 
     def _start(self, obj: Object, running: list[Object], todo: ReconcileResult) -> str | None:
@@ -60,7 +60,7 @@ class CronJobController(OwnerController):
         while next_ns is not None and next_ns <= todo.now_ns:
             due_ns, next_ns = next_ns, schedule.next_ns(next_ns)
         if next_ns is not None:
-            todo.at(next_ns)
+            todo.requeue_at(next_ns)
         if due_ns is None or spec.get("suspend"):
             return None
         policy = spec.get("concurrencyPolicy") or "Allow"

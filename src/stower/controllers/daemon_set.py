@@ -9,10 +9,10 @@ from stower.controllers.objects import Object, ObjectStore, is_ending, key_of, n
 from stower.controllers.pods import (
     REVISION_HASH,
     absolute,
-    changed,
     hash_of,
     is_available,
     is_finished,
+    is_outdated,
     is_ready,
     pod_of,
 )
@@ -63,17 +63,17 @@ class DaemonSetController(OwnerController):
         """A node concerns all, but only with what a pod may ask of it."""
         if kind != "nodes":
             return tuple(super().keys(seen, kind, old, obj))
-        if old is not None and old is not obj and _asked(old) == _asked(obj):
+        if old is not None and old is not obj and _placement_fields(old) == _placement_fields(obj):
             return ()
         return tuple(key_of(one) for one in seen.all("daemonsets"))
 
-    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
+    def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """A pod for each node, none elsewhere, and the status."""
         if is_ending(obj):
             return
         revision = hash_of(obj["spec"]["template"])
         on: dict[str, list[Object]] = {}
-        for pod in seen.owned(uid_of(obj), "pods"):
+        for pod in seen.list_owned(uid_of(obj), "pods"):
             on.setdefault(node_of(pod), []).append(pod)
         fits = _fits(obj)
         wanted = set()  # where a pod is to be, or may stay
@@ -139,7 +139,7 @@ class DaemonSetController(OwnerController):
             good, due_ns = is_available(pod, ready_s, todo.now_ns)
             available += good
             if due_ns is not None:
-                todo.at(due_ns)
+                todo.requeue_at(due_ns)
         status = {
             "desiredNumberScheduled": wanted,
             "currentNumberScheduled": len(pods),
@@ -151,13 +151,13 @@ class DaemonSetController(OwnerController):
             "observedGeneration": obj["metadata"].get("generation", 0),
         }
         known = obj.get("status") or {}
-        if changed({k: known.get(k, 0) for k in status}, status) or (
+        if is_outdated({k: known.get(k, 0) for k in status}, status) or (
             "desiredNumberScheduled" not in known
         ):
             todo.patch("daemonsets", obj, {"status": status}, "status")
 
 
-def _asked(node: Object) -> tuple[object, ...]:
+def _placement_fields(node: Object) -> tuple[object, ...]:
     return node["metadata"].get("labels"), node["spec"].get("taints")
 
 

@@ -18,10 +18,10 @@ from stower.controllers.objects import (
 from stower.controllers.pods import (
     TEMPLATE_HASH,
     absolute,
-    changed,
     condition,
     hash_of,
     is_finished,
+    is_outdated,
     reference_to,
 )
 from stower.controllers.runtime import OwnerController, ReconcileResult
@@ -38,7 +38,7 @@ def replicas(obj: Object) -> int:
     return 1 if wanted is None else int(wanted)
 
 
-def counted(obj: Object, field: str) -> int:
+def get_count(obj: Object, field: str) -> int:
     """A number of the status."""
     return int((obj.get("status") or {}).get(field) or 0)
 
@@ -72,11 +72,11 @@ class DeploymentController(OwnerController):
         one = seen.get("replicasets", f"{namespace_of(obj)}/{owner['name']}")
         return self._owners(seen, one)
 
-    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
+    def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """One step of the rollout, and the status."""
         if is_ending(obj):
             return
-        sets = sorted(seen.owned(uid_of(obj), "replicasets"), key=revision)
+        sets = sorted(seen.list_owned(uid_of(obj), "replicasets"), key=revision)
         if self._adoption.settle(seen, obj, sets, todo):
             return  # counted when that is done
         template = _bare(obj["spec"]["template"])
@@ -152,7 +152,7 @@ class DeploymentController(OwnerController):
     ) -> None:
         for one in old:
             self._scale(one, 0, todo)
-        running = (p for s in old for p in seen.owned(uid_of(s), "pods") if not is_finished(p))
+        running = (p for s in old for p in seen.list_owned(uid_of(s), "pods") if not is_finished(p))
         if not any(map(replicas, old)) and not any(running):
             self._scale(new, replicas(obj), todo)
 
@@ -168,16 +168,16 @@ class DeploymentController(OwnerController):
                 wanted, replicas(new) + max(0, wanted + surge - have)
             )  # fmt: skip
             self._scale(new, grow, todo)
-        not_available = replicas(new) - counted(new, "availableReplicas")
+        not_available = replicas(new) - get_count(new, "availableReplicas")
         spare = have - (wanted - unavailable) - not_available
         if spare <= 0:
             return
         for one in old:  # those that are not healthy go first
-            sick = min(replicas(one) - counted(one, "availableReplicas"), spare)
+            sick = min(replicas(one) - get_count(one, "availableReplicas"), spare)
             if sick > 0:
                 self._scale(one, replicas(one) - sick, todo)
                 return
-        available = sum(counted(s, "availableReplicas") for s in (*old, new))
+        available = sum(get_count(s, "availableReplicas") for s in (*old, new))
         spare = available - (wanted - unavailable)
         for one in old:
             less = min(replicas(one), spare)
@@ -198,7 +198,7 @@ class DeploymentController(OwnerController):
 
     def _clean_up(self, obj: Object, new: Object, old: list[Object], todo: ReconcileResult) -> None:
         limit = obj["spec"].get("revisionHistoryLimit", 10)
-        empty = [s for s in old if not replicas(s) and not counted(s, "replicas")]
+        empty = [s for s in old if not replicas(s) and not get_count(s, "replicas")]
         for one in empty[: max(0, len(old) - limit)]:
             if not is_ending(one):
                 todo.delete("replicasets", one)
@@ -207,12 +207,12 @@ class DeploymentController(OwnerController):
         self, obj: Object, new: Object | None, sets: list[Object], todo: ReconcileResult
     ) -> None:
         known = obj.get("status") or {}
-        available = sum(counted(s, "availableReplicas") for s in sets)
+        available = sum(get_count(s, "availableReplicas") for s in sets)
         status: Object = {
             "observedGeneration": obj["metadata"].get("generation", 0),
-            "replicas": sum(counted(s, "replicas") for s in sets),
-            "updatedReplicas": counted(new, "replicas") if new else 0,
-            "readyReplicas": sum(counted(s, "readyReplicas") for s in sets),
+            "replicas": sum(get_count(s, "replicas") for s in sets),
+            "updatedReplicas": get_count(new, "replicas") if new else 0,
+            "readyReplicas": sum(get_count(s, "readyReplicas") for s in sets),
             "availableReplicas": available,
             "unavailableReplicas": max(0, sum(map(replicas, sets)) - available),
         }
@@ -235,7 +235,7 @@ class DeploymentController(OwnerController):
             self._progress(obj, new, done, status, todo),
         ]  # fmt: skip
         numbers = {k: known.get(k, 0) for k in status}
-        if changed(numbers, status) or _differ(known.get("conditions"), conditions):
+        if is_outdated(numbers, status) or _differ(known.get("conditions"), conditions):
             todo.patch("deployments", obj, {"status": {**status, "conditions": conditions}},
                        "status")  # fmt: skip
 
@@ -258,9 +258,9 @@ class DeploymentController(OwnerController):
                 text = f'ReplicaSet "{name}" has timed out progressing.'
                 return _condition(obj, "Progressing", "False", "ProgressDeadlineExceeded", text,
                                   todo.now_ns)  # fmt: skip
-            todo.at(due_ns)
+            todo.requeue_at(due_ns)
             return before
-        todo.at(todo.now_ns + deadline_s * SECOND_NS)
+        todo.requeue_at(todo.now_ns + deadline_s * SECOND_NS)
         text = f'ReplicaSet "{name}" is progressing.'
         made = _condition(obj, "Progressing", "True", "ReplicaSetUpdated", text, todo.now_ns)
         return {**made, "lastUpdateTime": time_text(todo.now_ns)} if moved else made

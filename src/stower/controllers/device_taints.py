@@ -64,7 +64,9 @@ class DeviceTaintEvictionController(BaseController):
             return ()
         pool = _pool_of(obj)
         using = (
-            c for c in seen.all("resourceclaims") if any(_id(r)[:2] == pool for r in _given(c))
+            c
+            for c in seen.all("resourceclaims")
+            if any(_id(r)[:2] == pool for r in _list_results(c))
         )
         return tuple(key for claim in using for key in _pods(claim))
 
@@ -78,7 +80,7 @@ class DeviceTaintEvictionController(BaseController):
         else:
             rule = seen.get("devicetaintrules", of)
             if rule is not None:
-                self._tell(seen, rule, todo)
+                self._update_condition(seen, rule, todo)
 
     # Slices
 
@@ -114,15 +116,15 @@ class DeviceTaintEvictionController(BaseController):
     # Evictions
 
     def _evict(self, seen: ObjectStore, pod: Object, todo: ReconcileResult) -> None:
-        hits = [*self._hits(seen, pod, _evicting(seen))]
+        hits = [*self._hits(seen, pod, _list_evicting(seen))]
         if not hits:
             return
         for _, rule in hits:
             if rule:
-                todo.look_at(f"rule/{rule}", todo.now_ns + PAUSE_NS)
+                todo.requeue_key_at(f"rule/{rule}", todo.now_ns + PAUSE_NS)
         due_ns = min(when_ns for when_ns, _ in hits)
         if due_ns > todo.now_ns:
-            todo.at(due_ns)
+            todo.requeue_at(due_ns)
         elif evict(pod, "DeletionByDeviceTaintManager", "Device Taint manager", todo):
             for _, rule in hits:
                 if rule:
@@ -137,33 +139,33 @@ class DeviceTaintEvictionController(BaseController):
             claim = seen.get("resourceclaims", key)
             if claim is None or all(c["uid"] != uid_of(pod) for c in _consumers(claim)):
                 continue
-            for result in _given(claim):
+            for result in _list_results(claim):
                 driver, pool, device = _id(result)
                 own = self._taints((driver, pool)).get(device, ())
                 for taint in own:
-                    yield from _hit(taint, result, "")
+                    yield from _list_hits(taint, result, "")
                 for rule in rules:
-                    if _chooses(rule, result):
-                        yield from _hit(rule["spec"]["taint"], result, name_of(rule))
+                    if _is_selected(rule, result):
+                        yield from _list_hits(rule["spec"]["taint"], result, name_of(rule))
 
     # Rules
 
-    def _tell(self, seen: ObjectStore, rule: Object, todo: ReconcileResult) -> None:
+    def _update_condition(self, seen: ObjectStore, rule: Object, todo: ReconcileResult) -> None:
         known = condition(rule, IN_PROGRESS)
         generation = rule["metadata"].get("generation", 0)
         if known is not None and known.get("observedGeneration") == generation:
             again_ns = (time_ns(known.get("lastTransitionTime")) or 0) + PAUSE_NS
             if again_ns > todo.now_ns:
-                todo.at(again_ns)
+                todo.requeue_at(again_ns)
                 return
-        told = self._told(seen, rule)
+        told = self._make_condition(seen, rule)
         if known is not None and all(known.get(name) == told[name] for name in told):
             return
         told |= {"type": IN_PROGRESS, "lastTransitionTime": time_text(todo.now_ns),
                  "observedGeneration": generation}  # fmt: skip
         todo.patch("devicetaintrules", rule, {"status": {"conditions": [told]}}, "status")
 
-    def _told(self, seen: ObjectStore, rule: Object) -> Object:
+    def _make_condition(self, seen: ObjectStore, rule: Object) -> Object:
         effect = rule["spec"]["taint"]["effect"]
         evicted = len(self._evicted.get(name_of(rule), ()))
         since = f"{_count(evicted, 'pod')} evicted since starting the controller." * bool(evicted)
@@ -172,14 +174,14 @@ class DeviceTaintEvictionController(BaseController):
         if effect != NO_EXECUTE:
             text = "Eviction only happens for the NoExecute effect."
             return _condition("False", "OtherEffect", text, since)
-        pending = self._pending(seen, rule)
+        pending = self._list_pending(seen, rule)
         if pending:
             verb = "needs" if len(pending) == 1 else "need"
-            text = f"{_count(len(pending), 'pod')} {verb} to be evicted in {_within(pending)}."
+            text = f"{_count(len(pending), 'pod')} {verb} to be evicted in {_namespaces(pending)}."
             return _condition("True", "PodsPendingEviction", text, since)
         return _condition("False", "Completed" if evicted else "NotStarted", "", since)
 
-    def _pending(self, seen: ObjectStore, rule: Object) -> list[Object]:
+    def _list_pending(self, seen: ObjectStore, rule: Object) -> list[Object]:
         """The pods that the rule evicts, or would."""
         acting = {**rule, "spec": {**rule["spec"], "taint": {**rule["spec"]["taint"],
                                                              "effect": NO_EXECUTE}}}  # fmt: skip
@@ -192,19 +194,21 @@ class DeviceTaintEvictionController(BaseController):
 
     def _preview(self, seen: ObjectStore, rule: Object) -> str:
         published = sum(
-            _chooses(rule, {"driver": s["spec"]["driver"], "pool": s["spec"]["pool"]["name"],
+            _is_selected(rule, {"driver": s["spec"]["driver"], "pool": s["spec"]["pool"]["name"],
                             "device": device["name"]})
             for s in seen.all("resourceslices")
             if s["spec"]["pool"]["generation"] == self._newest(_pool_of(s))
             for device in s["spec"].get("devices") or ()
         )  # fmt: skip
         claims = seen.all("resourceclaims")
-        allocated = sum(_chooses(rule, result) for claim in claims for result in _given(claim))
-        pods = self._pending(seen, rule)
+        allocated = sum(
+            _is_selected(rule, result) for claim in claims for result in _list_results(claim)
+        )
+        pods = self._list_pending(seen, rule)
         return (
             f"{_count(published, 'published device')} selected. "
             f"{_count(allocated, 'allocated device')} selected. "
-            f"{_count(len(pods), 'pod')} would be evicted in {_within(pods)} if the effect was "
+            f"{_count(len(pods), 'pod')} would be evicted in {_namespaces(pods)} if the effect was "
             "NoExecute. This information will not be updated again. Recreate the DeviceTaintRule "
             "to trigger an update."
         )
@@ -213,13 +217,13 @@ class DeviceTaintEvictionController(BaseController):
         return max((generation for generation, _ in self._pools.get(pool, {}).values()), default=0)
 
 
-def _evicting(seen: ObjectStore) -> list[Object]:
+def _list_evicting(seen: ObjectStore) -> list[Object]:
     rules = seen.all("devicetaintrules")
     found = [rule for rule in rules if rule["spec"]["taint"]["effect"] == NO_EXECUTE]
     return sorted(found, key=name_of)
 
 
-def _hit(taint: Object, result: Object, rule: str) -> Iterator[Hit]:
+def _list_hits(taint: Object, result: Object, rule: str) -> Iterator[Hit]:
     """When the taint ends who has the device: never, where a toleration bears it for ever."""
     given = msgspec.convert(taint, Taint)
     seconds: list[int] = []
@@ -234,7 +238,7 @@ def _hit(taint: Object, result: Object, rule: str) -> Iterator[Hit]:
     yield added_ns + min(seconds, default=0) * SECOND_NS, rule
 
 
-def _chooses(rule: Object, result: Object) -> bool:
+def _is_selected(rule: Object, result: Object) -> bool:
     """Whether a rule is about a device; one without a selector is about none."""
     selector = rule["spec"].get("deviceSelector")
     return selector is not None and all(
@@ -251,7 +255,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _within(pods: list[Object]) -> str:
+def _namespaces(pods: list[Object]) -> str:
     namespaces = len({namespace_of(pod) for pod in pods})
     return "1 namespace" if namespaces == 1 else f"{namespaces} different namespaces"
 
@@ -264,7 +268,7 @@ def _id(result: Object) -> tuple[str, str, str]:
     return result["driver"], result["pool"], result["device"]
 
 
-def _given(claim: Object) -> list[Any]:
+def _list_results(claim: Object) -> list[Any]:
     allocation = (claim.get("status") or {}).get("allocation") or {}
     found: list[Any] = (allocation.get("devices") or {}).get("results") or []
     return found

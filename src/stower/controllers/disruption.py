@@ -17,10 +17,10 @@ from stower.controllers.objects import (
 )
 from stower.controllers.pods import (
     absolute,
-    changed,
     condition,
     is_active,
     is_finished,
+    is_outdated,
     is_ready,
     selects,
 )
@@ -42,7 +42,7 @@ class DisruptionController(BaseController):
         """The budgets that may count a pod."""
         if kind == "poddisruptionbudgets":
             return (key_of(obj),)
-        budgets = seen.within("poddisruptionbudgets", namespace_of(obj))
+        budgets = seen.list_namespace("poddisruptionbudgets", namespace_of(obj))
         if kind != "pods":
             return tuple(key_of(budget) for budget in budgets)
         return tuple(
@@ -63,11 +63,11 @@ class DisruptionController(BaseController):
         spec, known = budget["spec"], budget.get("status") or {}
         pods = [
             pod
-            for pod in seen.within("pods", namespace_of(budget))
+            for pod in seen.list_namespace("pods", namespace_of(budget))
             if not is_finished(pod) and selects(spec.get("selector"), pod)
         ]
         healthy = sum(is_ready(pod) and is_active(pod) for pod in pods)
-        expected, desired = self._wanted(seen, spec, pods)
+        expected, desired = self._count_desired(seen, spec, pods)
         # A pod whose eviction was let through counts until it is seen to end.
         ending = {p["metadata"]["name"] for p in pods if not is_active(p)}
         names = {p["metadata"]["name"] for p in pods}
@@ -87,7 +87,7 @@ class DisruptionController(BaseController):
         before = condition(budget, "DisruptionAllowed") or {}
         wanted = "True" if allowed else "False"
         gone = set(known.get("disruptedPods") or {}) - set(disrupted)
-        if not changed(known, status) and before.get("status") == wanted and not gone:
+        if not is_outdated(known, status) and before.get("status") == wanted and not gone:
             return
         same = before.get("status") == wanted
         status["conditions"] = [
@@ -111,20 +111,22 @@ class DisruptionController(BaseController):
         """Whether it may yet be seen to end; after two minutes it was not deleted after all."""
         until_ns = (time_ns(at if isinstance(at, str) else None) or 0) + DELETION_NS
         if until_ns > todo.now_ns:
-            todo.at(until_ns)
+            todo.requeue_at(until_ns)
         return until_ns > todo.now_ns
 
-    def _wanted(self, seen: ObjectStore, spec: Object, pods: list[Object]) -> tuple[int, int]:
+    def _count_desired(
+        self, seen: ObjectStore, spec: Object, pods: list[Object]
+    ) -> tuple[int, int]:
         """Pods that there should be, and how many of them must stay healthy."""
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
         if most is None and isinstance(least, int):
             return len(pods), least
-        expected = self._expected(seen, pods)
+        expected = self._count_expected(seen, pods)
         if most is not None:
             return expected, max(0, expected - absolute(most, expected, True))
         return expected, absolute(least if least is not None else 1, expected, True)
 
-    def _expected(self, seen: ObjectStore, pods: list[Object]) -> int:
+    def _count_expected(self, seen: ObjectStore, pods: list[Object]) -> int:
         """The scale of their controllers; pods without one do not count."""
         scales: dict[str, int] = {}
         for pod in pods:

@@ -75,7 +75,7 @@ class GarbageCollector(BaseController):
         if obj is None:
             return
         if is_ending(obj):
-            self._let_go(seen, kind, obj, todo)
+            self._remove_finalizer(seen, kind, obj, todo)
             return
         references = obj["metadata"].get("ownerReferences") or ()
         owners = [_owner(seen, obj, reference) for reference in references]
@@ -93,9 +93,9 @@ class GarbageCollector(BaseController):
         waited_for = any(owner is not None for owner in owners)
         todo.delete(kind, obj, policy="Foreground" if waited_for else "Background")
 
-    def answered(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
+    def handle_answer(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
         """Whether an owner is there."""
-        self._absence.answered(key, path, status, body)
+        self._absence.handle_answer(key, path, status, body)
 
     def _is_gone(
         self, seen: ObjectStore, obj: Object, reference: Object, key: str, todo: ReconcileResult
@@ -105,7 +105,9 @@ class GarbageCollector(BaseController):
         name, uid = reference["name"], reference["uid"]
         return self._absence.is_gone(seen, kind, namespace, name, uid, key, todo)
 
-    def _let_go(self, seen: ObjectStore, kind: str, obj: Object, todo: ReconcileResult) -> None:
+    def _remove_finalizer(
+        self, seen: ObjectStore, kind: str, obj: Object, todo: ReconcileResult
+    ) -> None:
         finalizers = obj["metadata"].get("finalizers") or ()
         dependents = [
             found

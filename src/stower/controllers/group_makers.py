@@ -45,27 +45,31 @@ class PodGroupMaker(BaseController):
         namespace = namespace_of(obj)
         if kind == "pods":
             was_told = key_of(obj) in self._told
-            found = [f"pods {key_of(obj)}"] if _asks(obj) or was_told else []
-            names = dict.fromkeys(_linked(one) for one in (old, obj) if one is not None)
+            found = [f"pods {key_of(obj)}"] if _has_gate(obj) or was_told else []
+            names = dict.fromkeys(_group_name_of(one) for one in (old, obj) if one is not None)
             return [*found, *(f"podgroups {namespace}/{name}" for name in names if name)]
-        found = [f"pods {key_of(pod)}" for pod in seen.within("pods", namespace) if _asks(pod)]
+        found = [
+            f"pods {key_of(pod)}"
+            for pod in seen.list_namespace("pods", namespace)
+            if _has_gate(pod)
+        ]
         return [*found, f"podgroups {key_of(obj)}"] if kind != "compositepodgroups" else found
 
     def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Link a pod, or let a group go."""
         kind, _, key = key.partition(" ")
         obj = seen.get(kind, key)
-        if kind == "pods" and (obj is None or not _asks(obj)):
+        if kind == "pods" and (obj is None or not _has_gate(obj)):
             self._told.pop(key, None)
         if obj is None or is_ending(obj):
             return
         if kind == "pods":
             self._link(seen, obj, todo)
         elif MADE in (obj["metadata"].get("labels") or {}):
-            self._look_at_made(seen, obj, todo)
+            self._reconcile_group(seen, obj, todo)
 
     def _link(self, seen: ObjectStore, pod: Object, todo: ReconcileResult) -> None:
-        if not _asks(pod) or is_finished(pod):
+        if not _has_gate(pod) or is_finished(pod):
             return
         owner = owner_of(pod)
         version = str(owner.get("apiVersion", "")) if owner is not None else ""
@@ -88,17 +92,17 @@ class PodGroupMaker(BaseController):
         spec = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
         todo.patch("pods", pod, {"metadata": {"labels": labels}, "spec": spec})
 
-    def _look_at_made(self, seen: ObjectStore, group: Object, todo: ReconcileResult) -> None:
+    def _reconcile_group(self, seen: ObjectStore, group: Object, todo: ReconcileResult) -> None:
         """One of a Job needs as many pods as that runs; one that nobody owns goes with its pods."""
         if group["metadata"].get("ownerReferences"):
             self._follow(seen, group, todo)
             return
-        for pod in seen.within("pods", namespace_of(group)):
-            if _linked(pod) == name_of(group) or _asks(pod):
+        for pod in seen.list_namespace("pods", namespace_of(group)):
+            if _group_name_of(pod) == name_of(group) or _has_gate(pod):
                 return
         due_ns = (time_ns(group["metadata"].get("creationTimestamp")) or 0) + EMPTY_NS
         if todo.now_ns < due_ns:
-            todo.at(due_ns)
+            todo.requeue_at(due_ns)
         else:
             todo.delete("podgroups", group)
 
@@ -126,9 +130,9 @@ def _make(seen: ObjectStore, plan: GroupPlan, todo: ReconcileResult) -> bool:
     return False
 
 
-def _linked(pod: Object) -> str:
+def _group_name_of(pod: Object) -> str:
     return str((pod["metadata"].get("labels") or {}).get(POD_GROUP) or "")
 
 
-def _asks(pod: Object) -> bool:
+def _has_gate(pod: Object) -> bool:
     return any(g.get("name") == GATE for g in pod["spec"].get("schedulingGates") or ())

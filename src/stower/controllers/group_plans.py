@@ -59,20 +59,20 @@ def plan_of(pod: Object, job: Object | None) -> GroupPlan:
     meta = pod["metadata"]
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     if KUEUE in labels:
-        return _alone(pod, labels[KUEUE], _count(notes, KUEUE_COUNT, notes))
+        return _plan_single_group(pod, labels[KUEUE], _count(notes, KUEUE_COUNT, notes))
     for key in BY_LABEL:
         if key in labels:
-            return _alone(pod, labels[key], _count(labels, LABEL_COUNT, notes))
+            return _plan_single_group(pod, labels[key], _count(labels, LABEL_COUNT, notes))
     if LWS in labels:
         name = f"{labels[LWS]}-{labels.get(LWS_INDEX, '0')}"
-        return _alone(pod, name, _count(notes, LWS_SIZE, notes))
+        return _plan_single_group(pod, name, _count(notes, LWS_SIZE, notes))
     if job is None:
         raise GroupPlanError(
             f"the pod has no Job as controller, nor a label {KUEUE}, {BY_LABEL[0]} or {LWS}"
         )
     count = _number(notes, MIN_COUNT) or _of_job(job)
     if JOB_SET not in labels:
-        return _alone(pod, name_of(job), count, job)
+        return _plan_single_group(pod, name_of(job), count, job)
     root = str(labels[JOB_SET])
     jobs = _number(notes, MIN_GROUP_COUNT) or _number({**notes, **labels}, JOB_SET_JOBS)
     if not jobs:
@@ -84,7 +84,7 @@ def plan_of(pod: Object, job: Object | None) -> GroupPlan:
     return GroupPlan((whole, _pods(pod, name_of(job), count, owner_of(pod), root)))
 
 
-def _alone(pod: Object, name: str, count: int, job: Object | None = None) -> GroupPlan:
+def _plan_single_group(pod: Object, name: str, count: int, job: Object | None = None) -> GroupPlan:
     return GroupPlan((_pods(pod, str(name), count, owner_of(pod) if job is not None else None),))
 
 

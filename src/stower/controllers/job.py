@@ -41,35 +41,37 @@ class JobController(OwnerController):
     kinds = ("jobs", "pods")
     own = "jobs"
 
-    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
+    def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Make the pods that are still needed, and say how far it is."""
         spec, known = obj["spec"], obj.get("status") or {}
-        pods = seen.owned(uid_of(obj), "pods")
+        pods = seen.list_owned(uid_of(obj), "pods")
         if is_over(obj) or is_ending(obj):
-            _let_go([p for p in pods if not is_active(p)], todo)
+            _remove_finalizers([p for p in pods if not is_active(p)], todo)
             if is_over(obj):
-                self._say(obj, {"uncountedTerminatedPods": _uncounted(pods)}, [], todo)
-                self._after(obj, todo)
+                self._write_status(
+                    obj, {"uncountedTerminatedPods": _make_uncounted(pods)}, [], todo
+                )
+                self._delete_after_ttl(obj, todo)
             return
-        counted = _counted(known)
+        counted = _counted_uids(known)
         # Of one that is deleted while it runs, nobody will ever say how it ended.
-        _let_go([p for p in pods if uid_of(p) in counted or _is_leaving(p)], todo)
+        _remove_finalizers([p for p in pods if uid_of(p) in counted or _is_leaving(p)], todo)
         active = [p for p in pods if is_active(p)]
         if spec.get("suspend"):
             for pod in active:
                 todo.delete("pods", pod)
             resting: Object = {"active": 0, "ready": 0, "startTime": None}
-            self._say(obj, resting, _suspended(obj, True, todo.now_ns), todo)
+            self._write_status(obj, resting, _suspended_condition(obj, True, todo.now_ns), todo)
             return
         new = [p for p in pods if TRACKING in _finalizers(p) and uid_of(p) not in counted]
         bad = [p for p in new if phase(p) == "Failed"]
         failed = (known.get("failed") or 0) + len(bad)
-        done, indexed = self._done(obj, pods, sum(phase(p) == "Succeeded" for p in new))
+        done, indexed = self._count_succeeded(obj, pods, sum(phase(p) == "Succeeded" for p in new))
         status: Object = {
             "startTime": known.get("startTime") or time_text(todo.now_ns),
             "succeeded": done,
             "failed": failed,
-            "uncountedTerminatedPods": _uncounted(pods),
+            "uncountedTerminatedPods": _make_uncounted(pods),
         }
         if indexed is not None:
             status["completedIndexes"] = _ranges(indexed)
@@ -82,13 +84,17 @@ class JobController(OwnerController):
                 more["failed"] = failed + len(active)
             if why[0] == "Complete":
                 more["completionTime"] = time_text(todo.now_ns)  # type: ignore[assignment]
-            self._say(obj, {**status, **more}, _verdict_conditions(why, todo.now_ns), todo)
+            self._write_status(obj, {**status, **more}, _verdict_conditions(why, todo.now_ns), todo)
             return
         made = self._make(obj, pods, active, done, indexed, failed, todo)
         status["active"] = len(active) + made
         status["ready"] = sum(map(is_ready, active))
-        resumed = [] if condition(obj, "Suspended") is None else _suspended(obj, False, todo.now_ns)
-        self._say(obj, status, resumed, todo)
+        resumed = (
+            []
+            if condition(obj, "Suspended") is None
+            else _suspended_condition(obj, False, todo.now_ns)
+        )
+        self._write_status(obj, status, resumed, todo)
 
     def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Also of a job that is gone: nothing keeps its pods."""
@@ -96,13 +102,15 @@ class JobController(OwnerController):
         if seen.get("jobs", key) is None:
             namespace, _, name = key.partition("/")
             own = []
-            for pod in seen.within("pods", namespace):
+            for pod in seen.list_namespace("pods", namespace):
                 owner = owner_of(pod) or {}
                 if owner.get("kind") == "Job" and owner["name"] == name:
                     own.append(pod)
-            _let_go(own, todo)
+            _remove_finalizers(own, todo)
 
-    def _done(self, obj: Object, pods: list[Object], new: int) -> tuple[int, set[int] | None]:
+    def _count_succeeded(
+        self, obj: Object, pods: list[Object], new: int
+    ) -> tuple[int, set[int] | None]:
         known = obj.get("status") or {}
         good = [p for p in pods if phase(p) == "Succeeded"]
         if obj["spec"].get("completionMode") != "Indexed":
@@ -127,7 +135,7 @@ class JobController(OwnerController):
             due_ns = (time_ns(status["startTime"]) or todo.now_ns) + limit * SECOND_NS
             if due_ns <= todo.now_ns:
                 return "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
-            todo.at(due_ns)
+            todo.requeue_at(due_ns)
         restarts = sum(
             c.get("restartCount", 0)
             for p in pods
@@ -168,9 +176,9 @@ class JobController(OwnerController):
         missing = wanted - len(active)
         if missing <= 0:
             return 0
-        due_ns = _backoff_until(pods, failed)
+        due_ns = _backoff_end_ns(pods, failed)
         if due_ns > todo.now_ns:
-            todo.at(due_ns)
+            todo.requeue_at(due_ns)
             return 0
         free: list[int] = []
         if indexed is not None:
@@ -181,7 +189,7 @@ class JobController(OwnerController):
             todo.create("pods", _pod(obj, free[turn] if indexed is not None else None))
         return missing
 
-    def _say(
+    def _write_status(
         self, obj: Object, status: Object, conditions: list[Object], todo: ReconcileResult
     ) -> None:
         known = obj.get("status") or {}
@@ -192,7 +200,7 @@ class JobController(OwnerController):
         if news or conditions:
             todo.patch("jobs", obj, {"status": wanted}, "status")
 
-    def _after(self, obj: Object, todo: ReconcileResult) -> None:
+    def _delete_after_ttl(self, obj: Object, todo: ReconcileResult) -> None:
         """A job that is over goes when its time has come."""
         lives_s = obj["spec"].get("ttlSecondsAfterFinished")
         if lives_s is None or is_ending(obj):
@@ -202,27 +210,27 @@ class JobController(OwnerController):
         if due_ns <= todo.now_ns:
             todo.delete("jobs", obj, policy="Foreground")
         else:
-            todo.at(due_ns)
+            todo.requeue_at(due_ns)
 
 
 def _finalizers(pod: Object) -> list[str]:
     return pod["metadata"].get("finalizers") or []
 
 
-def _let_go(pods: list[Object], todo: ReconcileResult) -> None:
+def _remove_finalizers(pods: list[Object], todo: ReconcileResult) -> None:
     for pod in pods:
         if TRACKING in _finalizers(pod):
             gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": [TRACKING]}}
             todo.patch("pods", pod, gone)
 
 
-def _counted(status: Object) -> set[str]:
+def _counted_uids(status: Object) -> set[str]:
     """Uids of pods that the status has counted."""
     lists = status.get("uncountedTerminatedPods") or {}
     return {uid for field in ("succeeded", "failed") for uid in lists.get(field) or ()}
 
 
-def _uncounted(pods: list[Object]) -> Object:
+def _make_uncounted(pods: list[Object]) -> Object:
     """Those that have ended and are kept; counted with this very write."""
     made: Object = {}
     for field, end in (("succeeded", "Succeeded"), ("failed", "Failed")):
@@ -231,7 +239,7 @@ def _uncounted(pods: list[Object]) -> Object:
     return made
 
 
-def _suspended(obj: Object, on: bool, now_ns: int) -> list[Object]:
+def _suspended_condition(obj: Object, on: bool, now_ns: int) -> list[Object]:
     """The condition that says so, where it is news."""
     known = condition(obj, "Suspended")
     if known is not None and (known.get("status") == "True") == on:
@@ -254,7 +262,7 @@ def _is_leaving(pod: Object) -> bool:
     return is_ending(pod) and phase(pod) not in ("Succeeded", "Failed")
 
 
-def _backoff_until(pods: list[Object], failed: int) -> int:
+def _backoff_end_ns(pods: list[Object], failed: int) -> int:
     """After a failure, wait 10 s, then twice as long each time."""
     ends = [
         time_ns(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))

@@ -38,15 +38,15 @@ from stower.controllers.objects import (
 )
 from stower.controllers.pod_status import (
     backoff_until_ns,
-    begun_again,
+    end_backoff,
     pod_condition,
     readiness,
     resized,
     resources,
+    restart_containers,
     running,
     since_ns,
     terminated,
-    waited,
     waiting,
 )
 from stower.controllers.pods import claims_of, condition, is_finished, phase
@@ -125,7 +125,7 @@ class Kubelets(BaseController):
                 return ()
             return (f"node/{name_of(obj)}",)
         if kind == "persistentvolumeclaims":
-            users = seen.within("pods", namespace_of(obj))
+            users = seen.list_namespace("pods", namespace_of(obj))
             return tuple(f"pod/{key_of(p)}" for p in users if key_of(obj) in claims_of(p))
         if kind == "resourceclaims":
             return _newly_allowed(seen, None if old is obj else old, obj)
@@ -196,7 +196,7 @@ class Kubelets(BaseController):
             if up_ns <= todo.now_ns:
                 status["conditions"] = _conditions(READY, todo.now_ns)
             else:
-                todo.at(up_ns)
+                todo.requeue_at(up_ns)
                 if not ready:
                     status["conditions"] = _conditions(BOOTING, todo.now_ns)
         else:
@@ -209,7 +209,7 @@ class Kubelets(BaseController):
                     for c in node["status"].get("conditions") or ()
                 ]
                 due_ns = todo.now_ns + REPORT_NS
-            todo.at(due_ns)
+            todo.requeue_at(due_ns)
         images = self._images(node, todo)
         if images is not None:
             status["images"] = images
@@ -231,7 +231,7 @@ class Kubelets(BaseController):
         if due_ns <= todo.now_ns:
             todo.patch("leases", lease, {"spec": {"renewTime": spec["renewTime"]}})
             due_ns = todo.now_ns + RENEW_NS
-        todo.at(due_ns)
+        todo.requeue_at(due_ns)
 
     def _images(self, node: Object, todo: ReconcileResult) -> list[Object] | None:
         """The node's images with those that were pulled since; None where that is no news."""
@@ -245,7 +245,7 @@ class Kubelets(BaseController):
         new = [image for image in new if image not in known]
         for at_ns in pulled.values():
             if at_ns > todo.now_ns:
-                todo.at(at_ns)
+                todo.requeue_at(at_ns)
         if not new:
             return None
         return listed + [{"names": [i], "sizeBytes": self._cluster.image_bytes(i)} for i in new]
@@ -255,7 +255,7 @@ class Kubelets(BaseController):
     def _pod(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> None:
         if is_finished(pod):
             if is_ending(pod):
-                _let_go(pod, todo)
+                _delete_pod(pod, todo)
             self._admitted.get(name_of(node), {}).pop(uid_of(pod), None)
         elif is_ending(pod):
             self._stop(pod, todo)
@@ -272,9 +272,9 @@ class Kubelets(BaseController):
         takes_s = seconds_of(pod, STOP) or 0.0
         stops_ns = min(due_ns, due_ns - grace_s * SECOND_NS + round(takes_s * SECOND_NS))
         if phase(pod) == "Pending" or stops_ns <= todo.now_ns:
-            _let_go(pod, todo)
+            _delete_pod(pod, todo)
         else:
-            todo.at(stops_ns)
+            todo.requeue_at(stops_ns)
 
     def _start(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> None:
         uid = uid_of(pod)
@@ -301,7 +301,7 @@ class Kubelets(BaseController):
             self._seen_since.pop(uid, None)
             todo.patch("pods", pod, {"status": running(pod, node, todo.now_ns)}, "status")
             return
-        todo.at(due_ns)
+        todo.requeue_at(due_ns)
         if due_ns - todo.now_ns > SHOW_WAITING_NS and "startTime" not in pod["status"]:
             todo.patch("pods", pod, {"status": waiting(pod, node, todo.now_ns)}, "status")
 
@@ -316,7 +316,9 @@ class Kubelets(BaseController):
             return True
         since_ns, told = self._unprepared.setdefault(uid, (todo.now_ns, ""))
         if todo.now_ns < since_ns + SHOW_WAITING_NS:
-            todo.at(since_ns + SHOW_WAITING_NS)  # the claim may have changed and not be seen yet
+            todo.requeue_at(
+                since_ns + SHOW_WAITING_NS
+            )  # the claim may have changed and not be seen yet
             return False
         if why != told:
             self._unprepared[uid] = (since_ns, why)
@@ -343,7 +345,7 @@ class Kubelets(BaseController):
             done_ns = max(done_ns, pulled[image])
         if done_ns:
             # The node is told to list them when they are there.
-            todo.look_at(f"node/{name_of(node)}", done_ns)
+            todo.requeue_key_at(f"node/{name_of(node)}", done_ns)
         return done_ns
 
     def _no_room(self, seen: ObjectStore, node: Object, pod: Object) -> str:
@@ -352,16 +354,16 @@ class Kubelets(BaseController):
             room = node_room((node.get("status") or {}).get("allocatable"))
             for other in seen.pods_on(name_of(node)):
                 if uid_of(other) in self._admitted[name_of(node)]:
-                    for name, amount in self._asks(other).items():
+                    for name, amount in self._get_requests(other).items():
                         room[name] = room.get(name, 0) - amount
-            for name, amount in self._asks(pod).items():
+            for name, amount in self._get_requests(pod).items():
                 if amount > room.get(name, 0):
                     return name
         except InvalidObject:
             return "cpu"
         return ""
 
-    def _asks(self, pod: Object) -> Amounts:
+    def _get_requests(self, pod: Object) -> Amounts:
         uid = uid_of(pod)
         known = self._asked.get(uid)
         if known is None:
@@ -375,13 +377,13 @@ class Kubelets(BaseController):
             if due_ns <= todo.now_ns:
                 self._end(pod, todo, late=True)
                 return
-            todo.at(due_ns)
+            todo.requeue_at(due_ns)
         again_ns = backoff_until_ns(pod)
         if again_ns is not None:
             if again_ns <= todo.now_ns:
-                todo.patch("pods", pod, {"status": waited(pod, todo.now_ns)}, "status")
+                todo.patch("pods", pod, {"status": end_backoff(pod, todo.now_ns)}, "status")
             else:
-                todo.at(again_ns)
+                todo.requeue_at(again_ns)
             return
         runs_s = seconds_of(pod, RUN)
         if runs_s is not None:
@@ -389,7 +391,7 @@ class Kubelets(BaseController):
             if due_ns <= todo.now_ns:
                 self._end(pod, todo)
                 return
-            todo.at(due_ns)
+            todo.requeue_at(due_ns)
         ready = readiness(pod, time_text(todo.now_ns))
         if ready["status"] != (condition(pod, "Ready") or {}).get("status"):
             todo.patch("pods", pod, {"status": {"conditions": [ready]}}, "status")
@@ -403,7 +405,9 @@ class Kubelets(BaseController):
         statuses = pod["status"].get("containerStatuses") or ()
         now = time_text(todo.now_ns)
         if not late and (policy == "Always" or (policy == "OnFailure" and code)):
-            todo.patch("pods", pod, {"status": begun_again(pod, code, todo.now_ns)}, "status")
+            todo.patch(
+                "pods", pod, {"status": restart_containers(pod, code, todo.now_ns)}, "status"
+            )
             return
         ended = [
             {
@@ -457,7 +461,7 @@ class Kubelets(BaseController):
             if any((pending or {}).get(k) != v for k, v in made.items()):
                 made["lastTransitionTime"] = time_text(todo.now_ns)
                 todo.patch("pods", pod, {"status": {"conditions": [made]}}, "status")
-            todo.at(todo.now_ns + RENEW_NS)  # room may have come
+            todo.requeue_at(todo.now_ns + RENEW_NS)  # room may have come
             return
         # The list is one value: what is not in it is gone.
         new = [
@@ -480,7 +484,7 @@ class Kubelets(BaseController):
             return "Infeasible", "Node didn't have enough capacity"
         for other in seen.pods_on(name_of(node)):
             if uid_of(other) in self._admitted[name_of(node)] and uid_of(other) != uid_of(pod):
-                for name, amount in self._asks(other).items():
+                for name, amount in self._get_requests(other).items():
                     room[name] = room.get(name, 0) - amount
         if any(amount > room.get(name, 0) for name, amount in wants.items()):
             return "Deferred", "Node didn't have enough resource"
@@ -499,7 +503,7 @@ def requests_of(pod: Object) -> Amounts:
     return {**{name: amount for name, amount in asked.items() if name not in met}, PODS: 1}
 
 
-def _let_go(pod: Object, todo: ReconcileResult) -> None:
+def _delete_pod(pod: Object, todo: ReconcileResult) -> None:
     """Nothing of it runs any more. Said once: finalizers may keep it for long."""
     if pod["metadata"].get("deletionGracePeriodSeconds") != 0:
         todo.delete("pods", pod, grace_s=0)
@@ -515,7 +519,7 @@ def _newly_allowed(seen: ObjectStore, old: Object | None, claim: Object) -> tupl
         if consumer in before:
             continue
         if is_group(consumer):
-            others = seen.within("pods", namespace_of(claim))
+            others = seen.list_namespace("pods", namespace_of(claim))
             found += [f"pod/{key_of(p)}" for p in others if group_of(p) == consumer["name"]]
         else:
             found.append(f"pod/{namespace_of(claim)}/{consumer['name']}")

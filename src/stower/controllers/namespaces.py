@@ -69,14 +69,14 @@ class NamespaceController(BaseController):
             others = [f for f in obj["spec"]["finalizers"] if f != FINALIZER]
             todo.update("namespaces", {**obj, "spec": {"finalizers": others}}, "finalize")
             return
-        if any(seen.within("pods", key)):
+        if any(seen.list_namespace("pods", key)):
             return  # their end wakes this
         due_ns = self._due_ns.get(key, 0)
         if due_ns <= todo.now_ns:  # not at once after each answer
             for path in left:
                 todo.ask("GET", path, limit="1")
             due_ns = self._due_ns[key] = todo.now_ns + AGAIN_NS
-        todo.at(due_ns)
+        todo.requeue_at(due_ns)
 
     def _paths(self, seen: ObjectStore, namespace: str) -> Iterable[str]:
         for collection in self._collections:
@@ -89,7 +89,7 @@ class NamespaceController(BaseController):
                     plural = spec["names"]["plural"]
                     yield f"/apis/{spec['group']}/{version}/namespaces/{namespace}/{plural}"
 
-    def answered(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
+    def handle_answer(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
         """A collection was emptied, or looked into."""
         empty = status in NOT_SERVED
         if method == "DELETE" and (status in (200, 202) or empty):

@@ -87,13 +87,13 @@ class NodeLifecycleController(BaseController):
                 known = self._alive[name] = (renewed, todo.now_ns)
             due_ns = known[1] + GRACE_NS
             if due_ns > todo.now_ns:
-                todo.at(due_ns)
+                todo.requeue_at(due_ns)
             elif ready is not None and ready.get("status") != "Unknown":
-                self._lost(node, todo)
+                self._mark_lost(node, todo)
                 ready = {**ready, "status": "Unknown"}
         self._taint(node, (ready or {}).get("status"), todo)
 
-    def _lost(self, node: Object, todo: ReconcileResult) -> None:
+    def _mark_lost(self, node: Object, todo: ReconcileResult) -> None:
         now = time_text(todo.now_ns)
         types = [c["type"] for c in node["status"].get("conditions") or ()]
         conditions = [{"type": type, **UNKNOWN, "lastTransitionTime": now} for type in types]
@@ -132,7 +132,7 @@ class NodeLifecycleController(BaseController):
             if due_ns <= todo.now_ns:
                 todo.delete("pods", pod, grace_s=0)
             else:
-                todo.at(due_ns)
+                todo.requeue_at(due_ns)
             return
         if is_finished(pod) or is_ending(pod):
             return
@@ -146,7 +146,7 @@ class NodeLifecycleController(BaseController):
         if evicted_ns is None:
             return
         if evicted_ns > todo.now_ns:
-            todo.at(evicted_ns)
+            todo.requeue_at(evicted_ns)
         else:
             evict(pod, "DeletionByTaintManager", "Taint manager", todo)
 

@@ -20,7 +20,7 @@ class Resource(NamedTuple):
     also: tuple[str, ...] = ()  # versions in which a server may have it instead
 
 
-def _defined(definition: Object) -> Resource:
+def _make_resource(definition: Object) -> Resource:
     """A kind that our API server serves by itself."""
     spec = definition["spec"]
     api_version = f"{spec['group']}/{spec['versions'][0]['name']}"
@@ -75,7 +75,7 @@ RESOURCES: Final = {
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
             False,
         ),
-        *map(_defined, NATIVE),
+        *map(_make_resource, NATIVE),
     )
 }  # fmt: skip
 PLURAL_OF: Final = {
@@ -153,7 +153,7 @@ class ObjectStore:
         """All of a kind, in the order in which they were first seen."""
         return list(self._by_key[kind].values())
 
-    def owned(self, uid: str, kind: str) -> list[Object]:
+    def list_owned(self, uid: str, kind: str) -> list[Object]:
         """Those whose controller has the uid."""
         return list(self._owned.get(uid, {}).get(kind, {}).values())
 
@@ -161,7 +161,7 @@ class ObjectStore:
         """Pods bound to a node."""
         return list(self._on_node.get(node, {}).values())
 
-    def within(self, kind: str, namespace: str) -> list[Object]:
+    def list_namespace(self, kind: str, namespace: str) -> list[Object]:
         """Those of a namespace."""
         return list(self._in_namespace.get((kind, namespace), {}).values())
 

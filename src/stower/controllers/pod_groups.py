@@ -30,7 +30,7 @@ class PodGroupProtectionController(BaseController):
     def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The group, and the one around it; or that of a pod that has ended."""
         around = "podgroups" if kind == "pods" else "compositepodgroups"
-        names = dict.fromkeys(_around(kind, one) for one in (old, obj) if one is not None)
+        names = dict.fromkeys(_group_name_of(kind, one) for one in (old, obj) if one is not None)
         found = [f"{around} {namespace_of(obj)}/{name}" for name in names if name]
         return found if kind == "pods" else [f"{kind} {key_of(obj)}", *found]
 
@@ -43,8 +43,8 @@ class PodGroupProtectionController(BaseController):
         above = _lineage(seen, kind, group)
         inside = ("pods",) if kind == "podgroups" else ("podgroups", "compositepodgroups")
         for inner in inside:
-            for obj in seen.within(inner, namespace_of(group)):
-                if _around(inner, obj) != name_of(group) or _has_ended(inner, obj):
+            for obj in seen.list_namespace(inner, namespace_of(group)):
+                if _group_name_of(inner, obj) != name_of(group) or _has_ended(inner, obj):
                     continue
                 if inner != "compositepodgroups" or name_of(obj) not in above:
                     return
@@ -56,7 +56,7 @@ def _lineage(seen: ObjectStore, kind: str, group: Object) -> dict[str, None]:
     found: dict[str, None] = {}
     while kind == "compositepodgroups" and name_of(group) not in found:
         found[name_of(group)] = None
-        around = seen.get(kind, f"{namespace_of(group)}/{_around(kind, group)}")
+        around = seen.get(kind, f"{namespace_of(group)}/{_group_name_of(kind, group)}")
         if around is None:
             break
         group = around
@@ -67,7 +67,7 @@ def _has_ended(kind: str, obj: Object) -> bool:
     return kind == "pods" and is_finished(obj)
 
 
-def _around(kind: str, obj: Object) -> str:
+def _group_name_of(kind: str, obj: Object) -> str:
     """The name of the group that an object is in, "" for none."""
     if kind == "pods":
         linked = (obj["metadata"].get("labels") or {}).get(POD_GROUP)

@@ -75,7 +75,7 @@ def readiness(pod: Object, now: str, contained: bool = True) -> Object:
     return pod_condition(pod, "Ready", "True", now)
 
 
-def begun_again(pod: Object, code: int, now_ns: int) -> Object:
+def restart_containers(pod: Object, code: int, now_ns: int) -> Object:
     """Its containers have ended and are to run again: at once the first time, later each time more.
 
     Source: pkg/kubelet MaxContainerBackOff and backOffPeriod.
@@ -83,7 +83,11 @@ def begun_again(pod: Object, code: int, now_ns: int) -> Object:
     now = time_text(now_ns)
     statuses = pod["status"].get("containerStatuses") or ()
     if not any(restart_pause_ns(c) for c in statuses):
-        return {"containerStatuses": [_again(c, terminated(c, code, now), now) for c in statuses]}
+        return {
+            "containerStatuses": [
+                _restart_container(c, terminated(c, code, now), now) for c in statuses
+            ]
+        }
     text = "back-off restarting failed container"
     waits = {"reason": "CrashLoopBackOff", "message": text}
     return {
@@ -104,17 +108,19 @@ def begun_again(pod: Object, code: int, now_ns: int) -> Object:
     }
 
 
-def waited(pod: Object, now_ns: int) -> Object:
+def end_backoff(pod: Object, now_ns: int) -> Object:
     """Its containers run again after their back-off."""
     now = time_text(now_ns)
     statuses = pod["status"].get("containerStatuses") or ()
     return {
         "conditions": [pod_condition(pod, "ContainersReady", "True", now), readiness(pod, now)],
-        "containerStatuses": [_again(c, c["lastState"]["terminated"], now) for c in statuses],
+        "containerStatuses": [
+            _restart_container(c, c["lastState"]["terminated"], now) for c in statuses
+        ],
     }
 
 
-def _again(status: Object, ended: Object, now: str) -> Object:
+def _restart_container(status: Object, ended: Object, now: str) -> Object:
     return {
         **status,
         "ready": True,

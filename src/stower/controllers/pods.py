@@ -155,7 +155,7 @@ def absolute(value: Any, total: int, round_up: bool) -> int:
     return int(text) if text.lstrip("-").isdecimal() else 0
 
 
-def changed(status: Object | None, wanted: Object) -> bool:
+def is_outdated(status: Object | None, wanted: Object) -> bool:
     """Whether the status has not yet all of this."""
     known = status or {}
     return any(known.get(name) != value for name, value in wanted.items())

@@ -73,7 +73,7 @@ class PresetNodeController(BaseController):
         delayed = [c for c in claims if c and is_negotiated(seen, c) and is_delayed(c)]
         # A driver allocates all claims of a pod or none, so it is to see all of them.
         is_whole = are_named(pod) and None not in claims
-        if not is_active(pod) or (is_whole and _are_there(pod, delayed)):
+        if not is_active(pod) or (is_whole and _are_prepared(pod, delayed)):
             if scheduling is not None and _is_ours(scheduling, pod):
                 todo.delete("podschedulings", scheduling)
         elif scheduling is None and is_whole and any(map(_is_pending, delayed)):
@@ -81,7 +81,7 @@ class PresetNodeController(BaseController):
                 since_ns = todo.now_ns
             if todo.now_ns < since_ns + PAUSE_NS:
                 self._waiting[key] = (uid_of(pod), since_ns)
-                todo.at(since_ns + PAUSE_NS)
+                todo.requeue_at(since_ns + PAUSE_NS)
             else:
                 _select(pod, todo)
 
@@ -101,7 +101,7 @@ def _is_placed(pod: Object) -> bool:
     return bool(pod["spec"].get("nodeName") and pod["spec"].get("resourceClaims"))
 
 
-def _are_there(pod: Object, delayed: list[Object]) -> bool:
+def _are_prepared(pod: Object, delayed: list[Object]) -> bool:
     """Nothing is left for drivers to do."""
     return all(is_allocated(claim) and is_reserved(claim, pod) for claim in delayed)
 

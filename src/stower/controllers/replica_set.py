@@ -3,9 +3,9 @@
 from stower.controllers.adoption import ControllerRefManager
 from stower.controllers.objects import Object, ObjectStore, is_ending, uid_of
 from stower.controllers.pods import (
-    changed,
     is_active,
     is_available,
+    is_outdated,
     is_ready,
     pod_of,
     to_delete_first,
@@ -32,10 +32,10 @@ class ReplicaSetController(OwnerController):
         more = self._adoption.keys(seen, kind, old, obj)
         return (*super().keys(seen, kind, old, obj), *more)
 
-    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
+    def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Make what is missing, delete what is too many, say how many there are."""
         spec = obj["spec"]
-        pods = [pod for pod in seen.owned(uid_of(obj), "pods") if is_active(pod)]
+        pods = [pod for pod in seen.list_owned(uid_of(obj), "pods") if is_active(pod)]
         if not is_ending(obj):
             if self._adoption.settle(seen, obj, pods, todo):
                 return  # counted when that is done
@@ -55,7 +55,7 @@ class ReplicaSetController(OwnerController):
             good, due_ns = is_available(pod, spec.get("minReadySeconds") or 0, todo.now_ns)
             available += good
             if due_ns is not None:
-                todo.at(due_ns)
+                todo.requeue_at(due_ns)
         labels = (spec["template"].get("metadata") or {}).get("labels") or {}
         status = {
             "replicas": len(pods),
@@ -66,6 +66,6 @@ class ReplicaSetController(OwnerController):
             "availableReplicas": available,
             "observedGeneration": obj["metadata"].get("generation", 0),
         }
-        if changed({"fullyLabeledReplicas": 0, "readyReplicas": 0, "availableReplicas": 0,
+        if is_outdated({"fullyLabeledReplicas": 0, "readyReplicas": 0, "availableReplicas": 0,
                     **(obj.get("status") or {})}, status):  # fmt: skip
             todo.patch("replicasets", obj, {"status": status}, "status")

@@ -20,7 +20,7 @@ from stower.controllers.claims import (
     is_allocated,
     is_flagged,
     is_reserved,
-    reaches,
+    is_usable_on,
     used_by,
     users_of,
 )
@@ -55,7 +55,9 @@ class ResourceClaimController(BaseController):
         if kind == "pods":
             if not _has_claims(obj):
                 return ()
-            claims = [f"claim:{key}" for key in used_by(obj)] if old is obj or _done(obj) else []
+            claims = (
+                [f"claim:{key}" for key in used_by(obj)] if old is obj or _is_finished(obj) else []
+            )
             return (f"pod:{key_of(obj)}", *claims)
         if kind == "resourceclaims":
             return (f"claim:{key_of(obj)}", *(f"pod:{key_of(pod)}" for pod in users_of(seen, obj)))
@@ -68,7 +70,7 @@ class ResourceClaimController(BaseController):
             return ()
         waiting = (
             pod
-            for pod in seen.within("pods", namespace_of(obj))
+            for pod in seen.list_namespace("pods", namespace_of(obj))
             if _names_template(pod, name_of(obj))
         )
         return tuple(f"pod:{key_of(pod)}" for pod in waiting)
@@ -83,11 +85,11 @@ class ResourceClaimController(BaseController):
         else:
             claim = seen.get("resourceclaims", of)
             if claim is not None:
-                self._give_back(seen, claim, todo)
+                self._release(seen, claim, todo)
 
-    def answered(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
+    def handle_answer(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
         """Whether a consumer is there."""
-        self._absence.answered(key, path, status, body)
+        self._absence.handle_answer(key, path, status, body)
 
     # Claims from templates
 
@@ -98,7 +100,7 @@ class ResourceClaimController(BaseController):
             template = entry.get("resourceClaimTemplateName")
             if not template:
                 continue
-            claim = _made(seen, pod, entry["name"])
+            claim = _find_claim(seen, pod, entry["name"])
             if claim is None:
                 is_whole = False
                 self._create(seen, pod, entry, todo)
@@ -120,7 +122,7 @@ class ResourceClaimController(BaseController):
         own = template["spec"].get("metadata") or {}
         meta: Object = {
             "namespace": namespace_of(pod),
-            "generateName": generated(name_of(pod), entry["name"]),
+            "generateName": claim_name_prefix(name_of(pod), entry["name"]),
             "annotations": {**(own.get("annotations") or {}), POD_CLAIM_NAME: entry["name"]},
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Pod", "name": name_of(pod), "uid": uid_of(pod),
@@ -146,7 +148,7 @@ class ResourceClaimController(BaseController):
 
     # Claims given back
 
-    def _give_back(self, seen: ObjectStore, claim: Object, todo: ReconcileResult) -> None:
+    def _release(self, seen: ObjectStore, claim: Object, todo: ReconcileResult) -> None:
         status = claim.get("status") or {}
         reserved = status.get("reservedFor") or []
         left = [consumer for consumer in reserved if self._uses(seen, claim, consumer, todo)]
@@ -176,7 +178,7 @@ class ResourceClaimController(BaseController):
             return
         # Where the pod is gone or another has its name, the claim is garbage.
         pod = seen.get("pods", f"{namespace_of(claim)}/{owner['name']}")
-        if pod is not None and uid_of(pod) == owner["uid"] and _done(pod):
+        if pod is not None and uid_of(pod) == owner["uid"] and _is_finished(pod):
             todo.delete("resourceclaims", claim)
 
     def _uses(
@@ -188,12 +190,12 @@ class ResourceClaimController(BaseController):
         namespace, name, uid = namespace_of(claim), consumer["name"], consumer["uid"]
         pod = seen.get("pods", f"{namespace}/{name}")
         if pod is not None and uid_of(pod) == uid:
-            return not _done(pod)
+            return not _is_finished(pod)
         key = f"claim:{key_of(claim)}"
         return not self._absence.is_gone(seen, "pods", namespace, name, uid, key, todo)
 
 
-def generated(pod: str, claim: str) -> str:
+def claim_name_prefix(pod: str, claim: str) -> str:
     """The start of a claim's name; the server adds five letters."""
     length = len(pod) + len(claim) + 2
     if length <= GENERATED_MAX:
@@ -214,22 +216,22 @@ def _can_be_reserved(claim: Object, node: Object | None) -> bool:
     """For one more pod, which is on the node."""
     if is_ending(claim) or is_flagged(claim) or not is_allocated(claim):
         return False
-    return len(consumers_of(claim)) < RESERVED_FOR_MAX and reaches(claim, node)
+    return len(consumers_of(claim)) < RESERVED_FOR_MAX and is_usable_on(claim, node)
 
 
-def _done(pod: Object) -> bool:
+def _is_finished(pod: Object) -> bool:
     """It needs no claims any more: ended, or deleted before it had a node."""
     return is_finished(pod) or (is_ending(pod) and not pod["spec"].get("nodeName"))
 
 
 def _is_wanted(seen: ObjectStore, claim: Object) -> bool:
     """Whether some pod that has not ended names the claim."""
-    return any(not _done(pod) for pod in users_of(seen, claim))
+    return any(not _is_finished(pod) for pod in users_of(seen, claim))
 
 
-def _made(seen: ObjectStore, pod: Object, entry: str) -> Object | None:
+def _find_claim(seen: ObjectStore, pod: Object, entry: str) -> Object | None:
     """The claim that was made for an entry of the pod."""
-    for claim in seen.owned(uid_of(pod), "resourceclaims"):
+    for claim in seen.list_owned(uid_of(pod), "resourceclaims"):
         if (claim["metadata"].get("annotations") or {}).get(POD_CLAIM_NAME) == entry:
             return claim
     return None

@@ -47,7 +47,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     content_type: str = ""
 
 
-class _Wanted(msgspec.Struct, gc=False):
+class _PlannedCall(msgspec.Struct, gc=False):
     kind: str
     method: str
     path: str
@@ -65,13 +65,13 @@ class ReconcileResult:
         self.versions = versions  # see ControllerManager
         self.wake_ns: int | None = None
         self.others: list[tuple[str, int]] = []
-        self.calls: list[_Wanted] = []
+        self.calls: list[_PlannedCall] = []
 
-    def at(self, when_ns: int) -> None:
+    def requeue_at(self, when_ns: int) -> None:
         """Look at the key again then, at the latest."""
         self.wake_ns = when_ns if self.wake_ns is None else min(self.wake_ns, when_ns)
 
-    def look_at(self, key: str, when_ns: int) -> None:
+    def requeue_key_at(self, key: str, when_ns: int) -> None:
         """Look at another key of the same controller then."""
         self.others.append((key, when_ns))
 
@@ -81,12 +81,12 @@ class ReconcileResult:
         version = self.versions.get(kind, resource.api_version)
         body = {"apiVersion": version, "kind": resource.kind, **obj}
         path = self.path_to(kind, namespace_of(obj))
-        self.calls.append(_Wanted(kind, "POST", path, encode(body), JSON))
+        self.calls.append(_PlannedCall(kind, "POST", path, encode(body), JSON))
 
     def update(self, kind: str, obj: Object, subresource: str = "") -> None:
         """Replace an object as a whole."""
         path = self._path(kind, obj, subresource)
-        self.calls.append(_Wanted(kind, "PUT", path, encode(obj), JSON, obj))
+        self.calls.append(_PlannedCall(kind, "PUT", path, encode(obj), JSON, obj))
 
     def patch(
         self, kind: str, obj: Object, patch: Object, subresource: str = "", form: str = ""
@@ -97,7 +97,7 @@ class ReconcileResult:
         body = encode({**patch, "metadata": meta})
         path = self._path(kind, obj, subresource)
         own = MERGE if RESOURCES[kind].custom else STRATEGIC
-        self.calls.append(_Wanted(kind, "PATCH", path, body, form or own, obj))
+        self.calls.append(_PlannedCall(kind, "PATCH", path, body, form or own, obj))
 
     def unprotect(self, kind: str, obj: Object, finalizer: str) -> None:
         """Nobody uses it any more: it may go."""
@@ -126,7 +126,7 @@ class ReconcileResult:
         if policy is not None:
             options["propagationPolicy"] = policy
         path = self._path(kind, obj)
-        self.calls.append(_Wanted(kind, "DELETE", path, encode(options), JSON, obj))
+        self.calls.append(_PlannedCall(kind, "DELETE", path, encode(options), JSON, obj))
 
     def warn(self, pod: Object, reason: str, message: str, component: str) -> None:
         """An Event about a pod; the controller is told of the answer."""
@@ -154,7 +154,7 @@ class ReconcileResult:
             "count": 1,
         }
         path = f"/api/v1/namespaces/{namespace_of(pod)}/events"
-        self.calls.append(_Wanted("", "POST", path, encode(event), JSON))
+        self.calls.append(_PlannedCall("", "POST", path, encode(event), JSON))
 
     def path_to(self, kind: str, namespace: str = "", name: str = "") -> str:
         """The path of a collection, or of an object in it."""
@@ -166,7 +166,7 @@ class ReconcileResult:
 
     def ask(self, method: str, path: str, **query: str) -> None:
         """Any other request; the controller is told of the answer."""
-        self.calls.append(_Wanted("", method, path, query=tuple(query.items())))
+        self.calls.append(_PlannedCall("", method, path, query=tuple(query.items())))
 
 
 def path_to(kind: str, namespace: str = "", name: str = "", version: str = "") -> str:
@@ -201,11 +201,11 @@ class Controller(Protocol):
     def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Say what is to be done for the key, as things are."""
 
-    def answered(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
+    def handle_answer(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
         """The answer to what was asked besides writes."""
 
 
-class _Unanswered(msgspec.Struct, gc=False):
+class _PendingCall(msgspec.Struct, gc=False):
     work: tuple[int, str]
     kind: str
     method: str
@@ -213,7 +213,7 @@ class _Unanswered(msgspec.Struct, gc=False):
     target: Object | None
 
 
-class _Busy(msgspec.Struct, gc=False):
+class _CallState(msgspec.Struct, gc=False):
     count: int = 0
     failed: bool = False
 
@@ -235,24 +235,24 @@ class ControllerManager:
         }
         self._unlisted = set(kinds)
         self._due: dict[tuple[int, str], None] = {}
-        self._busy: dict[tuple[int, str], _Busy] = {}
+        self._busy: dict[tuple[int, str], _CallState] = {}
         self._failed: dict[tuple[int, str], int] = {}
         self._timers: list[tuple[int, tuple[int, str]]] = []
         self._timer_of: dict[tuple[int, str], int] = {}
-        self._unanswered: dict[int, _Unanswered] = {}
+        self._unanswered: dict[int, _PendingCall] = {}
         self._next_id = 1
         self.faults: deque[str] = deque(maxlen=FAULTS_MAX)  # what went wrong within
 
     # In
 
-    def listed(self, kind: str, objects: Iterable[Object], version: str = "") -> None:
+    def handle_list(self, kind: str, objects: Iterable[Object], version: str = "") -> None:
         """All objects of a kind, at the start and after a watch was lost; `version`: as of when.
         An answer may have shown an object that is newer than the list."""
         found = {uid_of(obj): obj for obj in objects}
         limit = int(version) if version.isdecimal() else None
         for old in self.seen.all(kind):
             if uid_of(old) not in found and (limit is None or version_of(old) <= limit):
-                self._gone(kind, old)
+                self._on_deletion(kind, old)
         for obj in found.values():
             self._put(kind, obj)
         if kind in self._unlisted:
@@ -261,31 +261,31 @@ class ControllerManager:
                 for index, controller in enumerate(self.controllers):
                     self._due.update(dict.fromkeys((index, k) for k in controller.first_keys()))
 
-    def changed(self, kind: str, type: WatchType, obj: Object) -> None:
+    def handle_event(self, kind: str, type: WatchType, obj: Object) -> None:
         """A watch event."""
         if type is WatchType.DELETED:
-            self._gone(kind, obj)
+            self._on_deletion(kind, obj)
         else:
             self._put(kind, obj)
 
-    def answered(self, id: int, status: int, body: bytes) -> None:
+    def handle_answer(self, id: int, status: int, body: bytes) -> None:
         """The answer to a call; status 0: there was none."""
         call = self._unanswered.pop(id)
         controller = self.controllers[call.work[0]]
         if not call.kind:
             try:
-                controller.answered(call.work[1], call.method, call.path, status, body)
+                controller.handle_answer(call.work[1], call.method, call.path, status, body)
             except Exception as error:
                 self._fault(controller, call.work[1], error)
         elif 200 <= status < 300:
             self._take(call, body)
         elif status == NOT_FOUND and call.target is not None:
-            self._gone(call.kind, call.target)
+            self._on_deletion(call.kind, call.target)
         gone = status == NOT_FOUND and call.method != "POST"
         failed = not (200 <= status < 300 or gone)
-        self._answered(call.work, failed)
+        self._finish_call(call.work, failed)
 
-    def _answered(self, work: tuple[int, str], failed: bool) -> None:
+    def _finish_call(self, work: tuple[int, str], failed: bool) -> None:
         busy = self._busy[work]
         busy.count -= 1
         busy.failed |= failed
@@ -297,9 +297,9 @@ class ControllerManager:
             self._due[work] = None
             return
         self._due.pop(work, None)
-        self._later(work)
+        self._back_off(work)
 
-    def _later(self, work: tuple[int, str]) -> None:
+    def _back_off(self, work: tuple[int, str]) -> None:
         """It did not work: look at it again after a while, which grows."""
         self._failed[work] = failures = self._failed.get(work, 0) + 1
         self._wake(work, self.now_ns + min(PAUSE_NS << min(failures, 9), PAUSE_NS_MAX))
@@ -308,7 +308,7 @@ class ControllerManager:
         """One odd object must not stop the others."""
         self.faults.append(f"{controller.name}: {what}: {type(error).__name__}: {error}")
 
-    def _take(self, call: _Unanswered, body: bytes) -> None:
+    def _take(self, call: _PendingCall, body: bytes) -> None:
         try:
             obj = msgspec.json.decode(body)
             meta = obj["metadata"]
@@ -316,23 +316,23 @@ class ControllerManager:
             return
         if obj.get("kind") != RESOURCES[call.kind].kind:
             if call.method == "DELETE" and call.target is not None:
-                self._gone(call.kind, call.target)
+                self._on_deletion(call.kind, call.target)
         elif call.method == "DELETE" and "deletionTimestamp" not in meta:
-            self._gone(call.kind, obj)
+            self._on_deletion(call.kind, obj)
         elif "uid" in meta and call.kind in self._listening:
             self._put(call.kind, obj)
 
     def _put(self, kind: str, obj: Object) -> None:
         news, old = self.seen.put(kind, obj)
         if news:
-            self._tell(kind, old, obj)
+            self._notify(kind, old, obj)
 
-    def _gone(self, kind: str, obj: Object) -> None:
+    def _on_deletion(self, kind: str, obj: Object) -> None:
         old = self.seen.drop(kind, obj)
         if old is not None:
-            self._tell(kind, old, old)
+            self._notify(kind, old, old)
 
-    def _tell(self, kind: str, old: Object | None, obj: Object) -> None:
+    def _notify(self, kind: str, old: Object | None, obj: Object) -> None:
         for index, controller in self._listening.get(kind, ()):
             try:
                 keys = tuple(controller.keys(self.seen, kind, old, obj))
@@ -374,7 +374,7 @@ class ControllerManager:
                 self.controllers[work[0]].reconcile(self.seen, work[1], todo)
             except Exception as error:
                 self._fault(self.controllers[work[0]], work[1], error)
-                self._later(work)
+                self._back_off(work)
                 continue
             if todo.wake_ns is not None:
                 self._wake(work, todo.wake_ns)
@@ -385,11 +385,11 @@ class ControllerManager:
                 self._failed.pop(work, None)
         return calls
 
-    def _call(self, work: tuple[int, str], wanted: _Wanted) -> Call:
+    def _call(self, work: tuple[int, str], wanted: _PlannedCall) -> Call:
         id = self._next_id
         self._next_id = id + 1
-        self._busy.setdefault(work, _Busy()).count += 1
-        self._unanswered[id] = _Unanswered(
+        self._busy.setdefault(work, _CallState()).count += 1
+        self._unanswered[id] = _PendingCall(
             work, wanted.kind, wanted.method, wanted.path, wanted.target
         )
         return Call(id, wanted.method, wanted.path, wanted.query, wanted.body, wanted.content_type)
@@ -411,7 +411,7 @@ class BaseController:
         """Nothing that is not there."""
         return ()
 
-    def answered(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
+    def handle_answer(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
         """Nothing was asked."""
 
 
@@ -438,8 +438,8 @@ class OwnerController(BaseController):
         """Say what is to be done for the key, as things are."""
         obj = seen.get(self.own, key)
         if obj is not None:
-            self.look(seen, obj, todo)
+            self.reconcile_owner(seen, obj, todo)
 
-    def look(self, seen: ObjectStore, obj: Any, todo: ReconcileResult) -> None:
+    def reconcile_owner(self, seen: ObjectStore, obj: Any, todo: ReconcileResult) -> None:
         """Say what is to be done for an object."""
         raise NotImplementedError

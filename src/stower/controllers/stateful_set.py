@@ -6,11 +6,11 @@ Source: pkg/controller/statefulset.
 from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, namespace_of, uid_of
 from stower.controllers.pods import (
     REVISION_HASH,
-    changed,
     hash_of,
     is_active,
     is_available,
     is_finished,
+    is_outdated,
     is_ready,
     pod_of,
 )
@@ -34,13 +34,13 @@ class StatefulSetController(OwnerController):
     kinds = ("statefulsets", "pods", "persistentvolumeclaims")
     own = "statefulsets"
 
-    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
+    def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """One step: make the next pod, end the last, replace one that is old."""
         spec = obj["spec"]
         wanted = 1 if spec.get("replicas") is None else int(spec["replicas"])
         start = (spec.get("ordinals") or {}).get("start") or 0
         revision = f"{name_of(obj)}-{hash_of(spec['template'])}"
-        pods = {ordinal(p): p for p in seen.owned(uid_of(obj), "pods")}
+        pods = {ordinal(p): p for p in seen.list_owned(uid_of(obj), "pods")}
         if not is_ending(obj):
             self._place(seen, obj, pods, range(start, start + wanted), revision, todo)
         self._status(obj, list(pods.values()), wanted, revision, todo)
@@ -136,7 +136,7 @@ class StatefulSetController(OwnerController):
             good, due_ns = is_available(pod, obj["spec"].get("minReadySeconds") or 0, todo.now_ns)
             available += good
             if due_ns is not None:
-                todo.at(due_ns)
+                todo.requeue_at(due_ns)
         status = {
             "observedGeneration": obj["metadata"].get("generation", 0),
             "replicas": len(active),
@@ -148,5 +148,5 @@ class StatefulSetController(OwnerController):
             "updateRevision": revision,
         }
         numbers = {k: known.get(k, 0) for k in status}
-        if changed(numbers, status):
+        if is_outdated(numbers, status):
             todo.patch("statefulsets", obj, {"status": status}, "status")

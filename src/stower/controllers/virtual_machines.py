@@ -42,7 +42,7 @@ class VirtualMachineController(OwnerController):
         name = (obj["metadata"].get("labels") or {}).get(vm_pods.NAME)
         return (f"{namespace_of(obj)}/{name}",) if name else ()
 
-    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
+    def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """One step at a time: each write is seen before the next."""
         finalizers = obj["metadata"].get("finalizers") or []
         if is_ending(obj):
@@ -86,7 +86,7 @@ class VirtualMachineController(OwnerController):
             todo.patch("pods", pod, patch)
         runs, when_ns = vm_pods.runner_phase(pod, todo.now_ns)
         if when_ns is not None:
-            todo.at(when_ns)
+            todo.requeue_at(when_ns)
         what = f"Pod ({name}) for VirtualMachine ({name_of(vm)})"
         if runs == vm_pods.SUCCEEDED:
             self._say(vm, {"phase": "Succeeded"}, todo, "Available", f"{what} succeeded", "False")
@@ -112,11 +112,11 @@ class VirtualMachineController(OwnerController):
                 self._say(vm, new, todo)
         elif status["phase"] != SCALING:
             self._say(vm, {**place, "phase": SCALING}, todo)
-            todo.at(todo.now_ns + SCALES_NS)
-        elif self._scaled(vm, want, todo):
+            todo.requeue_at(todo.now_ns + SCALES_NS)
+        elif self._has_scaled(vm, want, todo):
             self._say(vm, {**place, **has, "phase": "Running"}, todo)
 
-    def _scaled(self, vm: Object, want: Any, todo: ReconcileResult) -> bool:
+    def _has_scaled(self, vm: Object, want: Any, todo: ReconcileResult) -> bool:
         """Whether it has had the time. After a restart it takes it again."""
         key = key_of(vm)
         known, since_ns = self._since.setdefault(key, (want, todo.now_ns))
@@ -124,7 +124,7 @@ class VirtualMachineController(OwnerController):
             since_ns = todo.now_ns
             self._since[key] = (want, since_ns)
         if todo.now_ns < since_ns + SCALES_NS:
-            todo.at(since_ns + SCALES_NS)
+            todo.requeue_at(since_ns + SCALES_NS)
             return False
         del self._since[key]
         return True
@@ -160,10 +160,10 @@ class VirtualMachineController(OwnerController):
         made = dict(status)
         if type:
             made["conditions"] = conditions(vm, type, truth, message, todo.now_ns)
-        say(self.own, vm, made, todo)
+        write_status(self.own, vm, made, todo)
 
 
-def say(kind: str, obj: Object, status: Object, todo: ReconcileResult) -> None:
+def write_status(kind: str, obj: Object, status: Object, todo: ReconcileResult) -> None:
     """Write fields of the status of an object, which must be as it was seen: migrations and VMs
     are told of by more than one."""
     meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}

@@ -59,14 +59,14 @@ class VmAgentController(OwnerController):
         """VMs that have a load."""
         return (key_of(obj),) if LOAD in (obj["metadata"].get("annotations") or {}) else ()
 
-    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
+    def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Look now and then what is needed, and do the next step towards it."""
         own = obj["metadata"].get("annotations") or {}
         is_scaled = (obj["metadata"].get("labels") or {}).get(AUTOSCALING) == "true"
         status = obj.get("status") or {}
         if is_ending(obj) or not is_scaled or LOAD not in own or status.get("cpus") is None:
             return
-        todo.at(todo.now_ns + EVERY_NS)
+        todo.requeue_at(todo.now_ns + EVERY_NS)
         if status.get("phase") not in ALIVE:
             return
         try:
@@ -79,7 +79,7 @@ class VmAgentController(OwnerController):
         if not slot:
             return
         unit = Resources(CPU_UNIT, slot)
-        want = _wanted(guest, load.share(todo.now_ns + _phase_ns(obj, load)), slot)
+        want = _desired_size(guest, load.share(todo.now_ns + _phase_ns(obj, load)), slot)
         use = vm_pods.size_of(guest)
         has = Resources(
             parse_quantity(str(status["cpus"])).milli_value(),
@@ -116,7 +116,7 @@ def _resources(text: str | None) -> Resources | None:
     return read_resources(text) if text is not None else None
 
 
-def _wanted(guest: Object, share: float, slot: int) -> Resources:
+def _desired_size(guest: Object, share: float, slot: int) -> Resources:
     """So much of the largest size, in whole units, within the bounds."""
     cpus, slots = vm_pods.guest_part(guest, "cpus"), vm_pods.guest_part(guest, "memorySlots")
     least, most = (parse_quantity(str(cpus[n])).milli_value() for n in ("min", "max"))

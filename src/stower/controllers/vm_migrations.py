@@ -25,7 +25,7 @@ from stower.controllers.objects import (
 )
 from stower.controllers.pods import condition, hash_of
 from stower.controllers.runtime import OwnerController, ReconcileResult
-from stower.controllers.virtual_machines import MOVING, conditions, say
+from stower.controllers.virtual_machines import MOVING, conditions, write_status
 from stower.model.quantity import parse_quantity
 from stower.model.times import SECOND_NS, time_ns
 
@@ -56,10 +56,10 @@ class VmMigrationController(OwnerController):
             name = (obj["metadata"].get("labels") or {}).get(vm_pods.NAME) or ""
             if not name:
                 return ()
-        found = seen.within(self.own, namespace_of(obj))
+        found = seen.list_namespace(self.own, namespace_of(obj))
         return tuple(key_of(one) for one in found if vm_name(one) == name)
 
-    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
+    def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """One step at a time: each write is seen before the next."""
         if not vm_name(obj):
             return  # of a server that takes it: it is of no VM
@@ -84,7 +84,7 @@ class VmMigrationController(OwnerController):
             todo.replace_metadata(self.own, obj, ownerReferences=[owner])
             return
         if not status.get("targetPodName"):
-            say(self.own, obj, {"targetPodName": _target_name(vm, obj)}, todo)
+            write_status(self.own, obj, {"targetPodName": _target_name(vm, obj)}, todo)
             return
         match phase:
             case "":
@@ -105,12 +105,12 @@ class VmMigrationController(OwnerController):
         are asked for at a time may not see each other."""
         phase = (vm.get("status") or {}).get("phase")
         if phase == "PreMigrating" and _has_turn(migration, vm):
-            say(self.own, migration, {"phase": "Pending"}, todo)
+            write_status(self.own, migration, {"phase": "Pending"}, todo)
         elif _waits_for_another(seen, migration, vm) or phase not in ("Running", "PreMigrating"):
-            todo.at(todo.now_ns + AGAIN_NS)
+            todo.requeue_at(todo.now_ns + AGAIN_NS)
         else:
             turn = conditions(vm, TURN, "True", _begins(migration), todo.now_ns)
-            say("virtualmachines", vm, {"phase": "PreMigrating", "conditions": turn}, todo)
+            write_status("virtualmachines", vm, {"phase": "PreMigrating", "conditions": turn}, todo)
 
     def _await_target(
         self, seen: ObjectStore, migration: Object, vm: Object, todo: ReconcileResult
@@ -129,7 +129,7 @@ class VmMigrationController(OwnerController):
                 todo,
             )
             return
-        todo.at(due_ns)
+        todo.requeue_at(due_ns)
         name = status["targetPodName"]
         target = seen.get("pods", vm_pods.key_in(migration, name))
         if target is None:
@@ -139,7 +139,7 @@ class VmMigrationController(OwnerController):
             ]
             pod = vm_pods.runner(vm, name, owners)
             if migration["spec"].get("preventMigrationToSameHost", True):
-                pod = vm_pods.elsewhere(pod, name_of(vm))
+                pod = vm_pods.avoid_own_nodes(pod, name_of(vm))
             todo.create("pods", pod)
             return
         patch = vm_pods.metadata_patch(vm, target)
@@ -153,13 +153,13 @@ class VmMigrationController(OwnerController):
             return
         runs, when_ns = vm_pods.runner_phase(target, todo.now_ns)
         if when_ns is not None:
-            todo.at(when_ns)
+            todo.requeue_at(when_ns)
         if runs == vm_pods.SUCCEEDED:
             self._fail(migration, f"Target Pod ({name}) completed suddenly", todo)
         elif runs == vm_pods.FAILED:
             self._fail(migration, f"Target Pod ({name}) failed", todo)
         elif runs == vm_pods.RUNNING and of_vm["phase"] == "PreMigrating":
-            say("virtualmachines", vm, {"phase": "Migrating"}, todo)
+            write_status("virtualmachines", vm, {"phase": "Migrating"}, todo)
         elif runs == vm_pods.RUNNING:
             text = f"Migration was started to target runner ({name})"
             begun = {
@@ -172,7 +172,7 @@ class VmMigrationController(OwnerController):
                 "info": {"status": "active"},
                 "conditions": conditions(migration, "Available", "True", text, todo.now_ns),
             }
-            say(self.own, migration, begun, todo)
+            write_status(self.own, migration, begun, todo)
 
     def _transfer(
         self, seen: ObjectStore, migration: Object, vm: Object, todo: ReconcileResult
@@ -195,7 +195,7 @@ class VmMigrationController(OwnerController):
         took_ns = todo.now_ns - (time_ns(begun.get("lastTransitionTime")) or 0)
         needs_ns = _transfer_ns(migration, vm)
         if took_ns < needs_ns:
-            todo.at(todo.now_ns + needs_ns - took_ns)
+            todo.requeue_at(todo.now_ns + needs_ns - took_ns)
         elif _fails(migration, vm):
             self._fail(migration, f"Transfer to target Pod ({name}) failed", todo)
         else:
@@ -204,7 +204,7 @@ class VmMigrationController(OwnerController):
                 "podIP": (target.get("status") or {}).get("podIP"),
             }
             moved = {"podName": name, "phase": "Running", **place}
-            say("virtualmachines", vm, moved, todo)
+            write_status("virtualmachines", vm, moved, todo)
 
     def _hand_over(
         self, migration: Object, vm: Object, target: Object | None, source: Object | None,
@@ -222,7 +222,9 @@ class VmMigrationController(OwnerController):
             ):
                 todo.replace_metadata("pods", pod, ownerReferences=owners[role])
                 return
-        say(self.own, migration, {"phase": "Succeeded", "info": {"status": "completed"}}, todo)
+        write_status(
+            self.own, migration, {"phase": "Succeeded", "info": {"status": "completed"}}, todo
+        )
 
     def _clear_source(
         self, seen: ObjectStore, migration: Object, vm: Object, todo: ReconcileResult
@@ -234,7 +236,7 @@ class VmMigrationController(OwnerController):
         if source is not None and not is_ending(source):
             todo.delete("pods", source)
             return
-        say(self.own, migration, {"sourcePodName": None, "sourcePodIP": None}, todo)
+        write_status(self.own, migration, {"sourcePodName": None, "sourcePodIP": None}, todo)
 
     def _is_undone(
         self, seen: ObjectStore, migration: Object, vm: Object | None, todo: ReconcileResult
@@ -260,15 +262,15 @@ class VmMigrationController(OwnerController):
             todo.replace_metadata("pods", source, ownerReferences=rest)
             return False
         if vm is not None and of_vm.get("phase") in MOVING:
-            if not any(_has_turn(one, vm) for one in _others(seen, migration, vm)):
-                say("virtualmachines", vm, {"phase": "Running"}, todo)
+            if not any(_has_turn(one, vm) for one in _list_others(seen, migration, vm)):
+                write_status("virtualmachines", vm, {"phase": "Running"}, todo)
                 return False
         return True
 
     def _fail(self, migration: Object, why: str, todo: ReconcileResult) -> None:
         made = conditions(migration, "Degraded", "True", why, todo.now_ns)
         status = {"phase": "Failed", "conditions": made, "info": {"status": "failed"}}
-        say(self.own, migration, status, todo)
+        write_status(self.own, migration, status, todo)
 
 
 def vm_name(migration: Object) -> str:
@@ -296,12 +298,12 @@ def _controls(migration: Object, pod: Object) -> bool:
     return any(r["uid"] == uid_of(migration) and r.get("controller") for r in owners)
 
 
-def _others(seen: ObjectStore, migration: Object, vm: Object) -> Iterable[Object]:
+def _list_others(seen: ObjectStore, migration: Object, vm: Object) -> Iterable[Object]:
     """Other migrations of the VM that have not ended, nor been deleted before they began.
 
     One that is deleted on its way goes on being one of them until all of it is undone.
     """
-    for one in seen.within(VmMigrationController.own, namespace_of(migration)):
+    for one in seen.list_namespace(VmMigrationController.own, namespace_of(migration)):
         is_of_vm = vm_name(one) == name_of(vm) and uid_of(one) != uid_of(migration)
         if is_of_vm and _phase(one) not in ENDED and (_phase(one) or not is_ending(one)):
             yield one
@@ -317,7 +319,7 @@ def _turn(migration: Object) -> tuple[str, str]:
 
 def _waits_for_another(seen: ObjectStore, migration: Object, vm: Object) -> bool:
     """A VM moves once at a time, in the order in which that was asked for."""
-    others = _others(seen, migration, vm)
+    others = _list_others(seen, migration, vm)
     return any(_phase(one) or _has_turn(one, vm) or _turn(one) < _turn(migration) for one in others)
 
 

@@ -150,7 +150,7 @@ def _affinity(spec: Object) -> Object:
     return {**affinity, "nodeAffinity": of_nodes}
 
 
-def elsewhere(pod: Object, vm_name: str) -> Object:
+def avoid_own_nodes(pod: Object, vm_name: str) -> Object:
     """The pod, to be on another node than the VM's other pods."""
     term = {"labelSelector": {"matchLabels": {NAME: vm_name}}, "topologyKey": HOST}
     field = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -47,7 +47,7 @@ class PersistentVolumeController(BaseController):
                 return (f"pv/{name_of(obj)}",)
             claim = obj["spec"].get("claimRef")
             if claim is None:
-                waiting = (key_of(c) for c in seen.all("persistentvolumeclaims") if _waits(c))
+                waiting = (key_of(c) for c in seen.all("persistentvolumeclaims") if _is_unbound(c))
                 return (f"pv/{name_of(obj)}", *waiting)
             return (f"{claim.get('namespace') or 'default'}/{claim.get('name')}",)
         return tuple(map(key_of, seen.all("persistentvolumeclaims")))
@@ -61,7 +61,7 @@ class PersistentVolumeController(BaseController):
         if claim is None:
             return
         if is_ending(claim):
-            pods = seen.within("pods", namespace_of(claim))
+            pods = seen.list_namespace("pods", namespace_of(claim))
             if not any(key in claims_of(pod) and not is_finished(pod) for pod in pods):
                 todo.unprotect("persistentvolumeclaims", claim, CLAIM_PROTECTION)
             return
@@ -69,7 +69,7 @@ class PersistentVolumeController(BaseController):
         name = bound or f"pvc-{uid_of(claim)}"
         volume = seen.get("persistentvolumes", name)
         if volume is None and not bound:
-            volume = _fitting(seen, claim)
+            volume = _find_fitting(seen, claim)
             if volume is None:
                 self._provision(seen, claim, name, todo)
                 return
@@ -149,11 +149,11 @@ def _reference(claim: Object) -> Object:
     }
 
 
-def _waits(claim: Object) -> bool:
+def _is_unbound(claim: Object) -> bool:
     return not claim["spec"].get("volumeName") and not is_ending(claim)
 
 
-def _fitting(seen: ObjectStore, claim: Object) -> Object | None:
+def _find_fitting(seen: ObjectStore, claim: Object) -> Object | None:
     """The smallest volume that is free and large enough, one that names the claim before all.
 
     Source: pkg/controller/volume/persistentvolume/index.go. Where the class waits for a pod, only

@@ -67,12 +67,12 @@ class ControllerShell:
 
         def on_list() -> None:
             reflector = self.reflectors[kind]
-            self.manager.listed(kind, reflector.objects.values(), reflector.resource_version)
+            self.manager.handle_list(kind, reflector.objects.values(), reflector.resource_version)
             self._wake_event.set()
 
         def on_changes(changes: Changes) -> None:
             for type, obj in changes:
-                self.manager.changed(kind, type, obj)
+                self.manager.handle_event(kind, type, obj)
             self._wake_event.set()
 
         return Reflector(
@@ -131,7 +131,7 @@ class ControllerShell:
             # The controller repeats the request: the log must show that it can never succeed.
             level = logging.WARNING if answer.status in (400, 422) else logging.INFO
             log.log(level, "%s %s: %s %s", call.method, path, answer.status, answer.message)
-        self.manager.answered(call.id, answer.status, answer.body)
+        self.manager.handle_answer(call.id, answer.status, answer.body)
         self._wake_event.set()
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from stower.api.patches import PatchFailed, json_patch, merge
+from stower.api.patches import PatchError, json_patch, merge
 from stower.framework.writes import Bind, CreateObject, JsonPatchObject, PatchObject, PatchPodStatus
 from stower.model.kinds import ApiObject, Pod
 from stower.model.kinds.pod import PodCondition, PodStatus
@@ -59,7 +59,7 @@ def json_patched(found: ApiObject, write: JsonPatchObject) -> ApiObject | None:
     """The object with the operations of a JSON patch carried out; None where one cannot be."""
     try:
         data = json_patch(msgspec.to_builtins(found), write.operations)
-    except PatchFailed:
+    except PatchError:
         return None
     changed: ApiObject = msgspec.convert(data, type(found))
     return changed

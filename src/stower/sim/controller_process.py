@@ -89,7 +89,7 @@ class ControllerProcess:
             if self._listed_at.get(plural) != stream.listed_at:
                 self._listed_at[plural] = stream.listed_at
                 objects = [as_object(obj, kind) for obj in stream.objects.values()]
-                actors.listed(plural, objects, str(stream.listed_at))
+                actors.handle_list(plural, objects, str(stream.listed_at))
         self._is_listed = True
         self._step()
 
@@ -97,7 +97,7 @@ class ControllerProcess:
         if self._actors is None or not self._is_listed:
             return
         kind = next(kind for kind in KINDS if isinstance(obj, kind.view))
-        self._actors.changed(kind.plural, type, as_object(obj, kind))
+        self._actors.handle_event(kind.plural, type, as_object(obj, kind))
         self._step()
 
     def _step(self) -> None:
@@ -111,7 +111,7 @@ class ControllerProcess:
                 if life != self._life or self._actors is None:
                     return
                 code, body = found if status == OK and found is not None else (status, b"")
-                self._actors.answered(call.id, code, body)
+                self._actors.handle_answer(call.id, code, body)
                 self._step()
 
             link.ask(lambda call=call: self._carry_out(call), on_answer)  # type: ignore[misc]

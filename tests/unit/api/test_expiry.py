@@ -24,7 +24,7 @@ def names(api: Api) -> list[str]:
 
 
 def swept(api: Api, expiry: EventExpiry, now_ns: int) -> int:
-    expiry.look(now_ns)
+    expiry.find_expired(now_ns)
     turns = 1
     while expiry.remove_some(now_ns):
         turns += 1
@@ -71,7 +71,7 @@ def test_what_is_written_again_before_its_turn_stays() -> None:
     for number in range(AT_ONCE + 1):
         told(api, f"e{number:03}", 1)
     swept(api, expiry, 2)
-    expiry.look(2 + HOUR_NS)
+    expiry.find_expired(2 + HOUR_NS)
     assert expiry.remove_some(2 + HOUR_NS)
     (left,) = names(api)
     told(api, left, 2 + HOUR_NS, "PUT", "Pulled")

@@ -41,7 +41,7 @@ def test_a_pod_like_one_before_is_valid_and_a_changed_one_is_looked_at() -> None
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    found = byte_cache.Known()
+    found = byte_cache.ByteCache()
     for number in range(byte_cache.COUNT_MAX + 50):
         found.put(b"%d" % number, number)
     assert found.get(b"0") is None

@@ -118,9 +118,9 @@ def test_names_stars_and_paths() -> None:
     assert 403 != cluster.ask("PATCH", f"{PODS}/a/status", {}, user="jo")[0]
     rbac = cluster.api.rbac
     assert rbac is not None
-    assert rbac.may("jo", (), Attributes("get", path="/debug/queue"))
-    assert not rbac.may("jo", (), Attributes("post", path="/debug/queue"))
-    assert not rbac.may("jo", (), Attributes("get", path="/debugging"))
+    assert rbac.is_allowed("jo", (), Attributes("get", path="/debug/queue"))
+    assert not rbac.is_allowed("jo", (), Attributes("post", path="/debug/queue"))
+    assert not rbac.is_allowed("jo", (), Attributes("get", path="/debugging"))
 
 
 def test_roles_are_aggregated_by_labels_and_followed_as_they_change() -> None:

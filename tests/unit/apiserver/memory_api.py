@@ -10,7 +10,7 @@ from typing import Any, Final
 from stower.api.registry import Registry
 from stower.api.server import Api
 from stower.apiserver.audit import Audit
-from stower.apiserver.database import FILE, Committer, Database, WriteFailed
+from stower.apiserver.database import FILE, Committer, Database, WriteError
 from stower.apiserver.handler import Access, Handler
 from stower.apiserver.tables import load_registry
 from tests.unit.apiserver.memory import MemoryServer
@@ -64,8 +64,8 @@ class MemoryApi(MemoryServer):
     def flush(self) -> str:
         """Waits until all writes are on disk. Returns the reason if a write has failed, else ""."""
         try:
-            self.loop.run(self.committer.flushed())
-        except WriteFailed as failure:
+            self.loop.run(self.committer.flush())
+        except WriteError as failure:
             return str(failure)
         finally:
             self.loop.turns()

@@ -17,7 +17,7 @@ from stower.apiserver.database import (
     Committer,
     Database,
     StateError,
-    WriteFailed,
+    WriteError,
 )
 from tests.unit.apiserver.memory_api import locked
 
@@ -221,20 +221,20 @@ def run(
 
 def ask(committer: Committer, told: Told, revisions: Iterable[int]) -> None:
     for revision in revisions:
-        committer.when_durable(revision, told.answer(revision))
+        committer.call_when_durable(revision, told.answer(revision))
 
 
 def test_writes_without_a_database_are_visible_at_once() -> None:
     async def work(store: Store, committer: Committer, told: Told) -> None:
-        committer.wrote()
+        committer.on_write()
         first = told.shown
         put(store, "a")
         put(store, "b")
-        committer.wrote()
-        committer.wrote()
+        committer.on_write()
+        committer.on_write()
         assert first + 1 == told.shown, "once for both"
         assert committer.is_durable(store.revision)
-        await committer.flushed()
+        await committer.flush()
 
     assert ["a", "b"] == run(None, work)
 
@@ -244,10 +244,10 @@ def test_a_write_is_visible_and_answered_when_it_is_on_disk(tmp_path: Path) -> N
         before = store.visible
         revision = put(store, "a")
         ask(committer, told, [revision])
-        committer.wrote()
+        committer.on_write()
         assert not committer.is_durable(revision)
         assert (before, 0, []) == (store.visible, told.shown, told.answers)
-        await committer.flushed()
+        await committer.flush()
         assert committer.is_durable(revision)
         assert (revision, 1, [(revision, "")]) == (store.visible, told.shown, told.answers)
 
@@ -258,11 +258,11 @@ def test_a_write_is_visible_and_answered_when_it_is_on_disk(tmp_path: Path) -> N
 def test_writes_during_a_commit_are_part_of_the_next_commit(tmp_path: Path) -> None:
     async def work(store: Store, committer: Committer, told: Told) -> None:
         first = put(store, "first")
-        committer.wrote()  # the writer takes the first alone
+        committer.on_write()  # the writer takes the first alone
         later = [put(store, f"m{number}") for number in range(BATCH_MAX + 10)]
         ask(committer, told, [first, *later])
-        committer.wrote()
-        await committer.flushed()
+        committer.on_write()
+        await committer.flush()
         assert [(revision, "") for revision in (first, *later)] == told.answers
         assert 3 == told.shown, "the first, then the largest batch, then the rest"
 
@@ -282,19 +282,19 @@ def test_after_a_slow_commit_the_writer_waits_for_a_larger_batch(
         for name in ("a", "b"):
             put(store, name)
         ask(committer, told, [store.revision])
-        committer.when_durable(store.revision, lambda _: shown.set())
-        committer.wrote()
+        committer.call_when_durable(store.revision, lambda _: shown.set())
+        committer.on_write()
         put(store, "c")  # comes while the writer is busy
         await shown.wait()
-        committer.wrote()
+        committer.on_write()
         assert not committer.is_durable(store.revision), "one write is too few"
         put(store, "d")
-        committer.wrote()
+        committer.on_write()
         assert 2 == len(store.pending)
         put(store, "e")
-        committer.wrote()
+        committer.on_write()
         assert [] == store.pending, "three writes are 1.5 times the last batch"
-        await committer.flushed()
+        await committer.flush()
         assert 2 == told.shown
 
     run(tmp_path, work)
@@ -309,10 +309,10 @@ def test_after_a_slow_commit_a_small_batch_is_written_when_the_wait_is_over(
     async def work(store: Store, committer: Committer, told: Told) -> None:
         for name in ("a", "b"):
             put(store, name)
-        committer.wrote()
+        committer.on_write()
         for number, name in enumerate(("c", "d"), 2):
             put(store, name)
-            await committer.flushed()
+            await committer.flush()
             assert number == told.shown
 
     run(tmp_path, work)
@@ -324,22 +324,22 @@ def test_a_failed_commit_undoes_its_writes_and_all_later_ones(
 ) -> None:
     async def work(store: Store, committer: Committer, told: Told) -> None:
         put(store, "before")
-        await committer.flushed()
+        await committer.flush()
         visible = store.visible
         for attempt in range(3):
             with locked(tmp_path):
                 revision = put(store, "lost")
-                committer.wrote()
+                committer.on_write()
                 later = put(store, "later")  # not part of the failed commit
                 ask(committer, told, [revision, later])
-                with pytest.raises(WriteFailed, match="database is locked"):
-                    await committer.flushed()
+                with pytest.raises(WriteError, match="database is locked"):
+                    await committer.flush()
             why = "database is locked"
             assert [(revision, why), (later, why)] == told.answers[2 * attempt :]
             assert (visible, visible) == (store.revision, store.visible)
         assert ["before"] == names(store)
         put(store, "after")
-        await committer.flushed()
+        await committer.flush()
 
     with caplog.at_level(logging.INFO):
         assert ["after", "before"] == run(tmp_path, work)
@@ -357,10 +357,10 @@ def test_other_answers_are_given_when_one_answer_raises(
             raise KeyError("a fault")
 
         revision = put(store, "a")
-        committer.when_durable(revision, bad)
+        committer.call_when_durable(revision, bad)
         ask(committer, told, [revision])
         with caplog.at_level(logging.ERROR):
-            await committer.flushed()
+            await committer.flush()
         assert [(revision, "")] == told.answers
         assert "cannot send the response to a write" in caplog.text
 
@@ -370,7 +370,7 @@ def test_other_answers_are_given_when_one_answer_raises(
 def test_closing_a_committer_writes_all_pending_objects(tmp_path: Path) -> None:
     async def work(store: Store, committer: Committer, told: Told) -> None:
         put(store, "a")
-        committer.wrote()
+        committer.on_write()
         put(store, "b")
 
     run(tmp_path, work)

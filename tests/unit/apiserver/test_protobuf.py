@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stower.apiserver.protobuf import MAGIC, BadProtobuf, Decoder
+from stower.apiserver.protobuf import MAGIC, BadProtobufError, Decoder
 from tests.unit.apiserver.memory_api import REGISTRY
 
 # The fields of a message by number. A list is a repeated field, a tuple of pairs is a map.
@@ -139,5 +139,5 @@ def test_one_decoder_decodes_several_kinds() -> None:
     ],
 )
 def test_a_malformed_body_is_refused_with_a_reason(sent: bytes, why: str) -> None:
-    with pytest.raises(BadProtobuf, match=why):
+    with pytest.raises(BadProtobufError, match=why):
         Decoder(REGISTRY).decode(sent)

@@ -11,7 +11,7 @@ import yaml
 
 from stower.apiserver import server_process
 from stower.apiserver.database import FILE, Database, StateError
-from stower.apiserver.server_process import Options, Running, running, serve
+from stower.apiserver.server_process import Options, RunningServer, run_server, serve
 from tests.contract.servers import in_thread, until
 from tests.unit.apiserver.memory_api import CONFIG_MAPS, locked
 
@@ -140,10 +140,10 @@ def test_a_server_that_stops_ends_its_watches_and_closes_its_port(tmp_path: Path
 
 
 def test_serve_returns_when_the_stop_event_is_set(tmp_path: Path) -> None:
-    servers: list[Running] = []
+    servers: list[RunningServer] = []
     stops: list[asyncio.Event] = []
 
-    def ready(server: Running) -> None:
+    def ready(server: RunningServer) -> None:
         servers.append(server)
         stops[0].set()
 
@@ -160,7 +160,7 @@ def test_a_lost_connection_is_logged_as_information_and_other_errors_as_errors(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        async with running(Options(tmp_path, memory=True)):
+        async with run_server(Options(tmp_path, memory=True)):
             loop = asyncio.get_running_loop()
             for error in (ConnectionResetError("gone"), ssl.SSLError("no TLS"), KeyError("ours")):
                 loop.call_exception_handler({"message": "a fault", "exception": error})

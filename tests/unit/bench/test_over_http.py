@@ -76,7 +76,7 @@ async def served() -> AsyncIterator[tuple[Path, int]]:
     """A server in memory: its kubeconfig and the process that it runs in."""
     with tempfile.TemporaryDirectory() as folder:
         options = server_process.Options(Path(folder), memory=True)
-        async with server_process.running(options) as server:
+        async with server_process.run_server(options) as server:
             yield server.kubeconfig, os.getpid()
 
 

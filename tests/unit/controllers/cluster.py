@@ -59,10 +59,10 @@ class Cluster:
         for kind in self.actors.kinds:
             status, listed = self.ask("GET", self.path_to(kind))
             if status == 404 and RESOURCES[kind].optional:
-                self.actors.listed(kind, ())
+                self.actors.handle_list(kind, ())
                 continue
             assert 200 == status, listed
-            self.actors.listed(kind, listed["items"])
+            self.actors.handle_list(kind, listed["items"])
             self.watches[kind] = self._watch(kind, listed["metadata"]["resourceVersion"])
         if self.engine is not None:
             self._write(self.engine.step(Listed(()), self.now_ns))
@@ -151,7 +151,7 @@ class Cluster:
                 status, answer = self.ask(
                     call.method, call.path, call.body or None, call.content_type, call.query
                 )
-                self.actors.answered(call.id, status, json.dumps(answer).encode())
+                self.actors.handle_answer(call.id, status, json.dumps(answer).encode())
                 moved = True
             due = self.engine.next_wake_ns if self.engine is not None else None
             if self.engine is not None and due is not None and due <= self.now_ns:
@@ -196,7 +196,7 @@ class Cluster:
                 heapq.heappush(events, (version, len(events), kind, event, line))
         for _, _, kind, event, _ in sorted(events, key=lambda e: e[:2]):
             type = WatchType(event["type"])
-            self.actors.changed(kind, type, event["object"])
+            self.actors.handle_event(kind, type, event["object"])
             view = VIEWS.get(kind)
             if self.engine is not None and view is not None:
                 obj = decode(json.dumps(event["object"]).encode(), view)

@@ -55,7 +55,7 @@ class Negotiated(Cluster):
     def relist(self, kind: str) -> None:
         """The watch was cut, and history is forgotten: what there is now is listed."""
         listed = self.get(path_to(kind))
-        self.actors.listed(kind, listed["items"])
+        self.actors.handle_list(kind, listed["items"])
         self.watches[kind] = self._watch(kind, listed["metadata"]["resourceVersion"])
 
     def consumers(self, name: str = "mine") -> list[str]:

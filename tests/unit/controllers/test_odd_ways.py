@@ -397,13 +397,13 @@ def test_a_list_that_is_older_than_an_answer_makes_nothing_gone() -> None:
     meta = {"name": "r", "namespace": "default", "uid": "u", "resourceVersion": "3"}
     selector = {"matchLabels": {"a": "b"}}
     spec = {"replicas": 1, "selector": selector, "template": own}
-    actors.listed("replicasets", [{"metadata": meta, "spec": spec, "status": {}}], "5")
-    actors.listed("pods", [], "5")
+    actors.handle_list("replicasets", [{"metadata": meta, "spec": spec, "status": {}}], "5")
+    actors.handle_list("pods", [], "5")
     (call,) = [call for call in actors.step(0) if call.path.endswith("/pods")]
     made: Object = {**json.loads(call.body), "status": {}}
     made["metadata"] |= {"name": "r-1", "uid": "p", "resourceVersion": "7"}
-    actors.answered(call.id, 201, json.dumps(made).encode())
-    actors.listed("pods", [], "6")
+    actors.handle_answer(call.id, 201, json.dumps(made).encode())
+    actors.handle_list("pods", [], "6")
     assert actors.seen.get("pods", "default/r-1") is not None
-    actors.listed("pods", [], "8")
+    actors.handle_list("pods", [], "8")
     assert actors.seen.get("pods", "default/r-1") is None

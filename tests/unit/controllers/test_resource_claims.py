@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from stower.controllers.objects import PLURAL_OF, RESOURCES
-from stower.controllers.resource_claims import generated
+from stower.controllers.resource_claims import claim_name_prefix
 from tests.unit.controllers.cluster import Cluster, pools
 
 Object = dict[str, Any]
@@ -208,7 +208,7 @@ def test_a_pod_that_was_placed_by_hand_reserves_what_is_allocated() -> None:
     ],
 )
 def test_names_of_claims_are_cut_evenly(pod_name: str, claim: str, start: str) -> None:
-    assert start == generated(pod_name, claim)
+    assert start == claim_name_prefix(pod_name, claim)
 
 
 EXTENDED: Object = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}

@@ -14,11 +14,11 @@ from stower.api.printers.parts import (
     UNSET,
     Object,
     conditions_of,
-    created,
+    format_age,
     is_true,
+    join_first,
     labels_text,
     selector_text,
-    with_more,
 )
 from stower.api.printers.pods import pod
 from stower.api.registry import Resource
@@ -46,7 +46,7 @@ def row_of(resource: Resource, item: Object, now_ns: int) -> list[Any]:
         return printer(item, now_ns)
     if len(resource.columns) == 2 and resource.columns[1]["name"] == "Created At":
         return [name, item["metadata"].get("creationTimestamp")]
-    return [name, *[""] * (len(resource.columns) - 2), created(item, now_ns)]
+    return [name, *[""] * (len(resource.columns) - 2), format_age(item, now_ns)]
 
 
 def _node(item: Object, now_ns: int) -> list[Any]:
@@ -70,7 +70,7 @@ def _node(item: Object, now_ns: int) -> list[Any]:
         item["metadata"]["name"],
         ",".join(shown),
         ",".join(sorted(r for r in roles if r)) or NONE,
-        created(item, now_ns),
+        format_age(item, now_ns),
         info.get("kubeletVersion", ""),
         _address(status, "InternalIP"),
         _address(status, "ExternalIP"),
@@ -105,7 +105,7 @@ def _service(item: Object, now_ns: int) -> list[Any]:
         (spec.get("clusterIPs") or [NONE])[0],
         external or NONE,
         ",".join(ports) or NONE,
-        created(item, now_ns),
+        format_age(item, now_ns),
         labels_text(spec.get("selector")),
     ]
 
@@ -147,7 +147,7 @@ def _volume(item: Object, now_ns: int) -> list[Any]:
         _class(item),
         spec.get("volumeAttributesClassName", UNSET),
         (item.get("status") or {}).get("reason", ""),
-        created(item, now_ns),
+        format_age(item, now_ns),
         spec.get("volumeMode", UNSET),
     ]
 
@@ -163,7 +163,7 @@ def _claim(item: Object, now_ns: int) -> list[Any]:
         _modes(status.get("accessModes")) if bound else "",
         _class(item),
         spec.get("volumeAttributesClassName", UNSET),
-        created(item, now_ns),
+        format_age(item, now_ns),
         spec.get("volumeMode", UNSET),
     ]
 
@@ -206,7 +206,7 @@ def _quota(item: Object, now_ns: int) -> list[Any]:
         item["metadata"]["name"],
         ", ".join(columns[0]),
         ", ".join(columns[1]),
-        created(item, now_ns),
+        format_age(item, now_ns),
     ]
 
 
@@ -221,7 +221,7 @@ def _binding(item: Object, now_ns: int) -> list[Any]:
     return [
         item["metadata"]["name"],
         f"{role.get('kind', '')}/{role.get('name', '')}",
-        created(item, now_ns),
+        format_age(item, now_ns),
         *(", ".join(names) for names in subjects.values()),
     ]
 
@@ -231,7 +231,7 @@ def _priority_class(item: Object, now_ns: int) -> list[Any]:
         item["metadata"]["name"],
         item.get("value", 0),
         item.get("globalDefault", False),
-        created(item, now_ns),
+        format_age(item, now_ns),
         item.get("preemptionPolicy", ""),
     ]
 
@@ -248,7 +248,7 @@ def _storage_class(item: Object, now_ns: int) -> list[Any]:
         item.get("reclaimPolicy", "Delete"),
         item.get("volumeBindingMode", "Immediate"),
         item.get("allowVolumeExpansion", False),
-        created(item, now_ns),
+        format_age(item, now_ns),
     ]
 
 
@@ -263,7 +263,7 @@ def _csi_driver(item: Object, now_ns: int) -> list[Any]:
         ",".join(t.get("audience", "") for t in tokens) if tokens is not None else UNSET,
         spec.get("requiresRepublish", False),
         ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
-        created(item, now_ns),
+        format_age(item, now_ns),
     ]
 
 
@@ -275,7 +275,7 @@ def _attachment(item: Object, now_ns: int) -> list[Any]:
         (spec.get("source") or {}).get("persistentVolumeName", ""),
         spec.get("nodeName", ""),
         (item.get("status") or {}).get("attached", False),
-        created(item, now_ns),
+        format_age(item, now_ns),
     ]
 
 
@@ -289,7 +289,7 @@ def _resource_claim(item: Object, now_ns: int) -> list[Any]:
             states.append("reserved")
     elif not deleted:
         states.append("pending")
-    return [item["metadata"]["name"], ",".join(states), created(item, now_ns)]
+    return [item["metadata"]["name"], ",".join(states), format_age(item, now_ns)]
 
 
 def _slice(item: Object, now_ns: int) -> list[Any]:
@@ -299,7 +299,7 @@ def _slice(item: Object, now_ns: int) -> list[Any]:
         spec.get("nodeName", ""),
         spec.get("driver", ""),
         (spec.get("pool") or {}).get("name", ""),
-        created(item, now_ns),
+        format_age(item, now_ns),
     ]
 
 
@@ -312,7 +312,7 @@ def _taint_rule(item: Object, now_ns: int) -> list[Any]:
         taint.get("value", ""),
         taint.get("effect", ""),
         age(now_ns, since) if since else "",
-        created(item, now_ns),
+        format_age(item, now_ns),
     ]
 
 
@@ -337,7 +337,7 @@ def _pod_group(item: Object, now_ns: int) -> list[Any]:
         "Gang" if "gang" in (spec.get("schedulingPolicy") or {}) else "Basic",
         workload,
         state,
-        created(item, now_ns),
+        format_age(item, now_ns),
     ]
 
 
@@ -347,7 +347,7 @@ def _endpoints(item: Object, now_ns: int) -> list[Any]:
         addresses = [a.get("ip", "") for a in subset.get("addresses") or ()]
         ports = subset.get("ports") or ()
         found += [f"{a}:{p['port']}" for p in ports for a in addresses] if ports else addresses
-    return [item["metadata"]["name"], with_more(found), created(item, now_ns)]
+    return [item["metadata"]["name"], join_first(found), format_age(item, now_ns)]
 
 
 def _endpoint_slice(item: Object, now_ns: int) -> list[Any]:
@@ -356,9 +356,9 @@ def _endpoint_slice(item: Object, now_ns: int) -> list[Any]:
     return [
         item["metadata"]["name"],
         item.get("addressType", ""),
-        with_more(ports) if ports else UNSET,
-        with_more(addresses) if addresses else UNSET,
-        created(item, now_ns),
+        join_first(ports) if ports else UNSET,
+        join_first(addresses) if addresses else UNSET,
+        format_age(item, now_ns),
     ]
 
 
@@ -370,49 +370,49 @@ def _ingress(item: Object, now_ns: int) -> list[Any]:
     return [
         item["metadata"]["name"],
         spec.get("ingressClassName", NONE),
-        with_more(hosts) if hosts else "*",
+        join_first(hosts) if hosts else "*",
         ",".join(given),
         "80, 443" if spec.get("tls") else "80",
-        created(item, now_ns),
+        format_age(item, now_ns),
     ]
 
 
 def _namespace(item: Object, now_ns: int) -> list[Any]:
     phase = (item.get("status") or {}).get("phase", "")
-    return [item["metadata"]["name"], phase, created(item, now_ns)]
+    return [item["metadata"]["name"], phase, format_age(item, now_ns)]
 
 
 def _config_map(item: Object, now_ns: int) -> list[Any]:
     count = len(item.get("data") or ()) + len(item.get("binaryData") or ())
-    return [item["metadata"]["name"], count, created(item, now_ns)]
+    return [item["metadata"]["name"], count, format_age(item, now_ns)]
 
 
 def _secret(item: Object, now_ns: int) -> list[Any]:
     count = len(item.get("data") or ())
-    return [item["metadata"]["name"], item.get("type", ""), count, created(item, now_ns)]
+    return [item["metadata"]["name"], item.get("type", ""), count, format_age(item, now_ns)]
 
 
 def _csi_node(item: Object, now_ns: int) -> list[Any]:
     drivers = (item.get("spec") or {}).get("drivers") or ()
-    return [item["metadata"]["name"], len(drivers), created(item, now_ns)]
+    return [item["metadata"]["name"], len(drivers), format_age(item, now_ns)]
 
 
 def _lease(item: Object, now_ns: int) -> list[Any]:
     holder = item["spec"].get("holderIdentity", "")
-    return [item["metadata"]["name"], holder, created(item, now_ns)]
+    return [item["metadata"]["name"], holder, format_age(item, now_ns)]
 
 
 def _policy(item: Object, now_ns: int) -> list[Any]:
     selector = selector_text(item["spec"].get("podSelector"))
-    return [item["metadata"]["name"], selector, created(item, now_ns)]
+    return [item["metadata"]["name"], selector, format_age(item, now_ns)]
 
 
 def _runtime_class(item: Object, now_ns: int) -> list[Any]:
-    return [item["metadata"]["name"], item.get("handler", ""), created(item, now_ns)]
+    return [item["metadata"]["name"], item.get("handler", ""), format_age(item, now_ns)]
 
 
 def _plain(item: Object, now_ns: int) -> list[Any]:
-    return [item["metadata"]["name"], created(item, now_ns)]
+    return [item["metadata"]["name"], format_age(item, now_ns)]
 
 
 PRINTERS: Final[dict[tuple[str, str], Cells]] = {

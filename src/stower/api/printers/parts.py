@@ -10,7 +10,7 @@ UNSET: Final = "<unset>"
 UNKNOWN: Final = "<unknown>"
 
 
-def created(item: Object, now_ns: int) -> str:
+def format_age(item: Object, now_ns: int) -> str:
     """The age of an object."""
     return age(now_ns, item["metadata"].get("creationTimestamp"))
 
@@ -59,7 +59,7 @@ def is_true(conditions: dict[str, Object], kind: str) -> bool:
     return conditions.get(kind, {}).get("status") == "True"
 
 
-def with_more(found: list[str]) -> str:
+def join_first(found: list[str]) -> str:
     """The first three, and how many there are besides."""
     text = ",".join(found[:3]) or NONE
     return f"{text} + {len(found) - 3} more..." if len(found) > 3 else text

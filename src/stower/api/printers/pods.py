@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stower.api.printers.parts import NONE, Object, conditions_of, created, is_true
+from stower.api.printers.parts import NONE, Object, conditions_of, format_age, is_true
 from stower.model.times import short_duration, time_ns
 
 
@@ -45,7 +45,7 @@ class _PodState:
         count = len(self.spec.get("initContainers") or ())
         for i, found in enumerate(self.status.get("initContainerStatuses") or ()):
             self.restarts += found.get("restartCount", 0)
-            ended = _ended(found)
+            ended = _last_end_ns(found)
             self.last = max(self.last, ended)
             side = found.get("name") in self.sidecars
             if side:
@@ -72,7 +72,7 @@ class _PodState:
         failure = ""
         for found in reversed(self.status.get("containerStatuses") or ()):
             self.restarts += found.get("restartCount", 0)
-            self.last = max(self.last, _ended(found))
+            self.last = max(self.last, _last_end_ns(found))
             state = found.get("state") or {}
             if (state.get("waiting") or {}).get("reason"):
                 self.reason = state["waiting"]["reason"]
@@ -92,7 +92,7 @@ class _PodState:
                 self.reason = "NotReady"
 
 
-def _ended(status: Object) -> int:
+def _last_end_ns(status: Object) -> int:
     last = (status.get("lastState") or {}).get("terminated") or {}
     return time_ns(last.get("finishedAt")) or 0
 
@@ -113,7 +113,7 @@ def pod(item: Object, now_ns: int) -> list[Any]:
         f"{state.ready}/{state.total}",
         state.reason,
         restarts,
-        created(item, now_ns),
+        format_age(item, now_ns),
         addresses[0].get("ip") or NONE,
         state.spec.get("nodeName") or NONE,
         state.status.get("nominatedNodeName") or NONE,

@@ -9,7 +9,7 @@ from stower.api.printers.parts import (
     Object,
     conditions_of,
     container_cells,
-    created,
+    format_age,
     is_true,
     labels_text,
     selector_text,
@@ -45,7 +45,7 @@ def job(item: Object, now_ns: int) -> list[Any]:
         state,
         completions,
         duration,
-        created(item, now_ns),
+        format_age(item, now_ns),
         *container_cells(spec["template"].get("spec")),
         selector_text(spec.get("selector")),
     ]
@@ -63,7 +63,7 @@ def cron_job(item: Object, now_ns: int) -> list[Any]:
         str(spec["suspend"]) if "suspend" in spec else UNSET,
         len(status.get("active") or ()),
         age(now_ns, last) if last else NONE,
-        created(item, now_ns),
+        format_age(item, now_ns),
         *container_cells((template.get("template") or {}).get("spec")),
         selector_text(template.get("selector")),
     ]
@@ -79,7 +79,7 @@ def replicas(item: Object, now_ns: int) -> list[Any]:
         spec.get("replicas", 0),
         status.get("replicas", 0),
         status.get("readyReplicas", 0),
-        created(item, now_ns),
+        format_age(item, now_ns),
         *container_cells((spec.get("template") or {}).get("spec")),
         labels_text(selector) if is_old else selector_text(selector),
     ]
@@ -93,7 +93,7 @@ def deployment(item: Object, now_ns: int) -> list[Any]:
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
         status.get("updatedReplicas", 0),
         status.get("availableReplicas", 0),
-        created(item, now_ns),
+        format_age(item, now_ns),
         *container_cells(spec["template"].get("spec")),
         selector_text(spec.get("selector"), ""),
     ]
@@ -105,7 +105,7 @@ def stateful_set(item: Object, now_ns: int) -> list[Any]:
     return [
         item["metadata"]["name"],
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
-        created(item, now_ns),
+        format_age(item, now_ns),
         *container_cells(spec["template"].get("spec")),
     ]
 
@@ -120,7 +120,7 @@ def daemon_set(item: Object, now_ns: int) -> list[Any]:
         item["metadata"]["name"],
         *(status.get(count, 0) for count in counts),
         labels_text(template.get("nodeSelector")),
-        created(item, now_ns),
+        format_age(item, now_ns),
         *container_cells(template),
         selector_text(spec.get("selector")),
     ]
@@ -137,7 +137,7 @@ def autoscaler(item: Object, now_ns: int) -> list[Any]:
         str(spec.get("minReplicas", UNSET)),
         spec.get("maxReplicas", 0),
         status.get("currentReplicas", 0),
-        created(item, now_ns),
+        format_age(item, now_ns),
     ]
 
 
@@ -172,7 +172,7 @@ def revision(item: Object, now_ns: int) -> list[Any]:
     if owner is not None:
         group = owner["apiVersion"].rpartition("/")[0]
         shown = f"{owner['kind']}.{group}".rstrip(".").lower() + f"/{owner['name']}"
-    return [item["metadata"]["name"], shown, item.get("revision", 0), created(item, now_ns)]
+    return [item["metadata"]["name"], shown, item.get("revision", 0), format_age(item, now_ns)]
 
 
 def template(item: Object, now_ns: int) -> list[Any]:
@@ -190,5 +190,5 @@ def budget(item: Object, now_ns: int) -> list[Any]:
         str(spec.get("minAvailable", "N/A")),
         str(spec.get("maxUnavailable", "N/A")),
         (item.get("status") or {}).get("disruptionsAllowed", 0),
-        created(item, now_ns),
+        format_age(item, now_ns),
     ]

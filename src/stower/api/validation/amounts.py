@@ -124,7 +124,7 @@ def requirements(
         huge |= name.startswith(HUGE)
         compute |= name in POD_LEVEL
     for name, value in (*limits.items(), *requests.items()):
-        if name.startswith(HUGE) and _torn(name, value):
+        if name.startswith(HUGE) and _has_partial_page(name, value):
             text = f"{value} is not positive integer multiple of {name.removeprefix(HUGE)}"
             field = "limits" if limits.get(name) == value else "requests"
             yield invalid(f"{path}.{field}[{name}]", value, text)
@@ -133,7 +133,7 @@ def requirements(
     yield from claim_names(f"{path}.claims", given.get("claims") or (), claims)
 
 
-def _torn(name: str, value: str) -> bool:
+def _has_partial_page(name: str, value: str) -> bool:
     """Not a whole number of pages."""
     try:
         page: Quantity = quantity(name.removeprefix(HUGE))

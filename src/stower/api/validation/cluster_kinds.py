@@ -260,7 +260,7 @@ def lease_update(new: Object, old: Object) -> Faults:
 Template = Callable[[str, Object | None], Iterator[FieldError]]
 
 
-def _outside(path: str, given: Object | None) -> Iterator[FieldError]:
+def _template_metadata(path: str, given: Object | None) -> Iterator[FieldError]:
     """A pod template's labels and annotations."""
     if given is None:
         yield required(path)
@@ -273,7 +273,7 @@ def _outside(path: str, given: Object | None) -> Iterator[FieldError]:
 
 def template(path: str, given: Object | None) -> Iterator[FieldError]:
     """A pod template."""
-    yield from _outside(path, given)
+    yield from _template_metadata(path, given)
     if given is None:
         return
     yield from pods.pod_spec(f"{path}.spec", given)
@@ -284,12 +284,12 @@ def template(path: str, given: Object | None) -> Iterator[FieldError]:
 
 def stateful_set(item: Object) -> Faults:
     """A StatefulSet: its claims become volumes of the pods, whose spec is not looked at before."""
-    return workload(item, _outside)
+    return workload(item, _template_metadata)
 
 
 def stateful_set_update(new: Object, old: Object) -> Faults:
     """A change of one; the selector stays."""
-    return workload_update(new, old, _outside)
+    return workload_update(new, old, _template_metadata)
 
 
 def workload(item: Object, of_template: Template = template) -> Faults:
@@ -431,7 +431,7 @@ def new_event(item: Object) -> Faults:
     return faults
 
 
-def _decoded(text: str) -> int:
+def _decoded_size(text: str) -> int:
     """Bytes that base64 stands for."""
     return len(text) * 3 // 4 - text[-2:].count("=")
 
@@ -449,7 +449,7 @@ def config_map(item: Object) -> Faults:
     for field in ("data", "binaryData"):
         for key, value in (item.get(field) or {}).items():
             faults += named(f"{field}[{key}]", key, names.config_key_faults)
-            size += len(value.encode()) if field == "data" else _decoded(value)
+            size += len(value.encode()) if field == "data" else _decoded_size(value)
     for key in item.get("binaryData") or {}:
         if key in (item.get("data") or {}):
             faults.append(
@@ -475,7 +475,7 @@ def secret(item: Object) -> Faults:
     faults: Faults = []
     for key in item.get("data") or {}:
         faults += named(f"data[{key}]", key, names.config_key_faults)
-    return faults + _too_big("data", sum(map(_decoded, (item.get("data") or {}).values())))
+    return faults + _too_big("data", sum(map(_decoded_size, (item.get("data") or {}).values())))
 
 
 def secret_update(new: Object, old: Object) -> Faults:

@@ -33,7 +33,7 @@ def device_class_update(kind: Type, new: Object, old: Object) -> Faults:
 
 def _class(spec: Object, old_selectors: bool, old_config: bool) -> Iterator[FieldError]:
     yield from common.selectors("spec.selectors", spec.get("selectors"), old_selectors)
-    yield from common.each(
+    yield from common.check_each(
         "spec.config",
         spec.get("config"),
         common.CONFIGS_MAX,

@@ -77,7 +77,7 @@ _PREFIX: Final = re.compile(r"[0-9]{1,4}\Z")
 # Lists and maps
 
 
-def each(
+def check_each(
     path: str, given: Sequence[Any] | None, limit: int | None, rule: Rule
 ) -> Iterator[FieldError]:
     """A rule for all items of a list; nothing but their number where there are too many."""
@@ -89,7 +89,7 @@ def each(
         yield from rule(f"{path}[{i}]", item)
 
 
-def each_once(
+def check_each_unique(
     path: str,
     given: Sequence[Item] | None,
     limit: int | None,
@@ -99,7 +99,7 @@ def each_once(
 ) -> Iterator[FieldError]:
     """The same for a list whose items differ in their key, which messages may show otherwise."""
     given = given or ()
-    yield from each(path, given, limit, rule)
+    yield from check_each(path, given, limit, rule)
     if limit is not None and len(given) > limit:
         return
     seen: set[Hashable] = set()
@@ -115,7 +115,7 @@ def name_of(item: Object) -> str:
     return str(item.get("name", ""))
 
 
-def itself(item: str) -> str:
+def identity(item: str) -> str:
     """The key of a text."""
     return item
 
@@ -239,7 +239,7 @@ def interface_address(path: str, text: str) -> Iterator[FieldError]:
 
 def selectors(path: str, given: Any, stored: bool) -> Iterator[FieldError]:
     """Selectors of devices; stored: they were there before, and may use what was on then."""
-    return each(path, given, SELECTORS_MAX, lambda at, item: _selector(at, item, stored))
+    return check_each(path, given, SELECTORS_MAX, lambda at, item: _selector(at, item, stored))
 
 
 def _selector(path: str, given: Object, stored: bool) -> Iterator[FieldError]:
@@ -325,7 +325,7 @@ def binding_conditions(path: str, given: Object) -> Iterator[FieldError]:
     fields = ("bindingConditions", "bindingFailureConditions")
     waits, fails = (given.get(field) or [] for field in fields)
     for field, found in zip(fields, (waits, fails), strict=True):
-        yield from each(f"{path}.{field}", found, BINDING_CONDITIONS_MAX, label_key)
+        yield from check_each(f"{path}.{field}", found, BINDING_CONDITIONS_MAX, label_key)
     for field, found in zip(fields, (waits, fails), strict=True):
         for i, condition in enumerate(found):
             at = f"{path}.{field}[{i}]"

@@ -46,10 +46,10 @@ Values = tuple[Any, ...]
 
 def workload(item: Object) -> Faults:
     """A new Workload."""
-    return [*_declared(item), *_whole(item)]
+    return [*_check_declared(item), *_whole(item)]
 
 
-def _declared(item: Object) -> Iterator[FieldError]:
+def _check_declared(item: Object) -> Iterator[FieldError]:
     spec = item["spec"]
     yield from controller("spec.controllerRef", spec.get("controllerRef"))
     yield from one_of("spec", {k: v for k, v in spec.items() if v or v == 0}, (PODS, GROUPS))
@@ -59,7 +59,7 @@ def _declared(item: Object) -> Iterator[FieldError]:
 def workload_update(new: Object, old: Object) -> Faults:
     """A changed Workload: how many pods or groups a gang needs is all that can change."""
     spec, before = new["spec"], old["spec"]
-    faults = list(_kept("spec", spec, before, ("controllerRef",)))
+    faults = list(_check_presence("spec", spec, before, ("controllerRef",)))
     return [*faults, *_changed_templates("spec", spec, before), *_whole(new)]
 
 
@@ -82,7 +82,7 @@ FIXED: Final = (
 def pod_group_update(new: Object, old: Object) -> Faults:
     """A changed PodGroup."""
     spec, before = new["spec"], old["spec"]
-    faults = list(_kept("spec", spec, before, (*PLACE, *FIXED, "resourceClaims")))
+    faults = list(_check_presence("spec", spec, before, (*PLACE, *FIXED, "resourceClaims")))
     return [*faults, *_changed_policy("spec", spec, before, "minCount")]
 
 
@@ -97,7 +97,9 @@ def composite(item: Object) -> Faults:
 
 def composite_update(new: Object, old: Object) -> Faults:
     """A changed CompositePodGroup."""
-    return list(_kept("spec", new["spec"], old["spec"], (*PLACE, "schedulingPolicy", *FIXED)))
+    return list(
+        _check_presence("spec", new["spec"], old["spec"], (*PLACE, "schedulingPolicy", *FIXED))
+    )
 
 
 def composite_status(new: Object, old: Object) -> Faults:
@@ -140,7 +142,7 @@ def _whole(item: Object) -> Iterator[FieldError]:
         text = SEVERAL if groups else "detected multiple priority configurations"
         yield invalid("spec", None, text)
     for i, template in enumerate(groups):
-        yield from _nested(f"spec.{GROUPS}[{i}]", template)
+        yield from _check_nested(f"spec.{GROUPS}[{i}]", template)
 
 
 def _same_names(path: str, given: Object, known: set[str]) -> Iterator[FieldError]:
@@ -171,7 +173,7 @@ def _priorities(given: Object) -> Iterator[Values]:
         yield from _priorities(template)
 
 
-def _nested(path: str, given: Object) -> Iterator[FieldError]:
+def _check_nested(path: str, given: Object) -> Iterator[FieldError]:
     """Each group of groups has some, and where all go together, none below goes alone."""
     pods, groups = given.get(PODS) or [], given.get(GROUPS) or []
     if not pods and not groups:
@@ -186,7 +188,7 @@ def _nested(path: str, given: Object) -> Iterator[FieldError]:
                 mode = template.get("disruptionMode")
                 yield invalid(f"{path}.{field}[{i}].disruptionMode", mode, text)
     for i, template in enumerate(groups):
-        yield from _nested(f"{path}.{GROUPS}[{i}]", template)
+        yield from _check_nested(f"{path}.{GROUPS}[{i}]", template)
 
 
 def _is_all(given: Object) -> bool:
@@ -214,17 +216,17 @@ def _of_pods(path: str, given: Object) -> Iterator[FieldError]:
     yield from policy(f"{path}.schedulingPolicy", given.get("schedulingPolicy") or {})
     yield from topology(path, given)
     yield from claims(path, given)
-    yield from _shared(path, given)
+    yield from _check_shared(path, given)
 
 
 def _of_groups(path: str, given: Object) -> Iterator[FieldError]:
     at = f"{path}.schedulingPolicy"
     yield from policy(at, given.get("schedulingPolicy") or {}, "minGroupCount")
     yield from topology(path, given)
-    yield from _shared(path, given)
+    yield from _check_shared(path, given)
 
 
-def _shared(path: str, given: Object) -> Iterator[FieldError]:
+def _check_shared(path: str, given: Object) -> Iterator[FieldError]:
     if given.get("disruptionMode") is not None:
         yield from one_of(f"{path}.disruptionMode", given["disruptionMode"], ("single", "all"))
     yield from priority(path, given)
@@ -236,7 +238,9 @@ def _shared(path: str, given: Object) -> Iterator[FieldError]:
 # Changes
 
 
-def _kept(path: str, new: Object, old: Object, fields: tuple[str, ...]) -> Iterator[FieldError]:
+def _check_presence(
+    path: str, new: Object, old: Object, fields: tuple[str, ...]
+) -> Iterator[FieldError]:
     for field in fields:
         if (new.get(field) or None) != (old.get(field) or None):
             yield invalid(f"{path}.{field}", None, IMMUTABLE)
@@ -269,7 +273,7 @@ def _changed_templates(path: str, new: Object, old: Object) -> Iterator[FieldErr
                 yield forbidden(f"{at}[{i}]", "item may not be added")
                 continue
             count = "minCount" if field == PODS else "minGroupCount"
-            yield from _kept(f"{at}[{i}]", template, was, (*FIXED, "resourceClaims"))
+            yield from _check_presence(f"{at}[{i}]", template, was, (*FIXED, "resourceClaims"))
             yield from _changed_policy(f"{at}[{i}]", template, was, count)
             yield from _changed_templates(f"{at}[{i}]", template, was)
         for _ in before:

@@ -71,7 +71,7 @@ def resource_class_update(new: Object, old: Object) -> Iterator[FieldError]:
 
 def pod_scheduling(item: Object) -> Iterator[FieldError]:
     """A new one: it belongs to the pod whose name it has."""
-    yield from _owned(item["metadata"])
+    yield from _check_owner(item["metadata"])
     yield from _spec(item.get("spec") or {})
 
 
@@ -90,10 +90,12 @@ def pod_scheduling_update(new: Object, old: Object) -> Iterator[FieldError]:
 def pod_scheduling_status(new: Object, old: Object) -> Iterator[FieldError]:
     """What the drivers answer."""
     given = (new.get("status") or {}).get("resourceClaims")
-    yield from common.each_once("status.resourceClaims", given, CLAIMS_MAX, _claim, common.name_of)
+    yield from common.check_each_unique(
+        "status.resourceClaims", given, CLAIMS_MAX, _claim, common.name_of
+    )
 
 
-def _owned(meta: Object) -> Iterator[FieldError]:
+def _check_owner(meta: Object) -> Iterator[FieldError]:
     owners = meta.get("ownerReferences") or []
     if not owners:
         yield required(OWNERS, "must name the pod of the same name as the only owner")
@@ -127,7 +129,7 @@ def _claim(path: str, given: Object) -> Iterator[FieldError]:
 
 
 def _nodes(path: str, given: Any) -> Iterator[FieldError]:
-    return common.each_once(path, given, NODES_MAX, _node_name, common.itself)
+    return common.check_each_unique(path, given, NODES_MAX, _node_name, common.identity)
 
 
 def _node_name(path: str, name: str) -> Faults:
@@ -145,13 +147,13 @@ def _number(path: str, value: int | None, limit: int) -> Faults:
 
 def claim_annotations(meta: Object) -> Iterator[FieldError]:
     """What a new claim says of how it is to be allocated."""
-    yield from _annotations("metadata.annotations", _given(meta))
+    yield from _annotations("metadata.annotations", _get_annotations(meta))
     yield from _ephemeral(meta)
 
 
 def claim_annotations_update(meta: Object, old: Object) -> Iterator[FieldError]:
     """The same of a changed claim; what it said before is not looked at again."""
-    given, before = _given(meta), _given(old)
+    given, before = _get_annotations(meta), _get_annotations(old)
     if given.get(ALLOCATION_MODE) != before.get(ALLOCATION_MODE):
         path = f"metadata.annotations[{ALLOCATION_MODE}]"
         yield invalid(path, given.get(ALLOCATION_MODE), IMMUTABLE)
@@ -163,13 +165,13 @@ def claim_annotations_update(meta: Object, old: Object) -> Iterator[FieldError]:
 
 def template_annotations(meta: Object) -> Iterator[FieldError]:
     """What a template gives to its claims."""
-    path, given = "spec.metadata.annotations", _given(meta)
+    path, given = "spec.metadata.annotations", _get_annotations(meta)
     yield from _annotations(path, given)
     if given.get(ALLOCATION_MODE) == IMMEDIATE:
         yield forbidden(f"{path}[{ALLOCATION_MODE}]", EPHEMERAL)
 
 
-def _given(meta: Object) -> dict[str, str]:
+def _get_annotations(meta: Object) -> dict[str, str]:
     found: dict[str, str] = meta.get("annotations") or {}
     return found
 
@@ -187,6 +189,6 @@ def _reason(path: str, given: dict[str, str]) -> Iterator[FieldError]:
 
 
 def _ephemeral(meta: Object) -> Iterator[FieldError]:
-    given = _given(meta)
+    given = _get_annotations(meta)
     if POD_CLAIM_NAME in given and given.get(ALLOCATION_MODE) == IMMEDIATE:
         yield forbidden(f"metadata.annotations[{ALLOCATION_MODE}]", EPHEMERAL)

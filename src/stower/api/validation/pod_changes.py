@@ -71,7 +71,7 @@ def _changes(new: Object, old: Object) -> Iterator[FieldError]:
             return
     elif before_seconds is not None:
         yield invalid(at, None, "must not update from a positive integer to nil value")
-    yield from _only_added(new.get("tolerations") or [], old.get("tolerations") or [])
+    yield from _check_only_added(new.get("tolerations") or [], old.get("tolerations") or [])
     known = {g.get("name") for g in old.get("schedulingGates") or ()}
     for i, gate in enumerate(new.get("schedulingGates") or ()):
         if gate.get("name") not in known:
@@ -83,7 +83,7 @@ def _changes(new: Object, old: Object) -> Iterator[FieldError]:
         yield from _rest(new, old)
 
 
-def _only_added(new: list[Object], old: list[Object]) -> Iterator[FieldError]:
+def _check_only_added(new: list[Object], old: list[Object]) -> Iterator[FieldError]:
     def bare(toleration: Object) -> Object:
         return {k: v for k, v in toleration.items() if k != "tolerationSeconds"}
 
@@ -342,7 +342,7 @@ def resize(new: Object, old: Object) -> Faults:
     if quality != qos_class(spec):
         text = "Pod QOS Class may not change as a result of resizing"
         faults.append(invalid("spec", quality, text))
-    faults += _unsupported(old)
+    faults += _check_supported(old)
     same = dict(spec)
     faults += _pod_level(spec, before, same)
     if (old.get("status") or {}).get("nodeAllocatableResourceClaimStatuses"):
@@ -360,13 +360,13 @@ def resize(new: Object, old: Object) -> Faults:
             faults += _no_removal(
                 at, now.get("resources") or {}, container.get("resources") or {}, "resource"
             )
-    faults += _only_compute(same, before)
+    faults += _check_only_compute(same, before)
     if not faults and same != before:
         faults.append(forbidden("spec", "only cpu and memory resources are mutable"))
     return faults
 
 
-def _unsupported(old: Object) -> Faults:
+def _check_supported(old: Object) -> Faults:
     """A running container that tells no resources is on a node that cannot resize."""
     for container in (old.get("status") or {}).get("containerStatuses") or ():
         if "running" in (container.get("state") or {}):
@@ -426,7 +426,7 @@ def _without_compute(new: Object, old: Object) -> Object:
     return made
 
 
-def _only_compute(same: Object, old: Object) -> Iterator[FieldError]:
+def _check_only_compute(same: Object, old: Object) -> Iterator[FieldError]:
     for field in ("containers", "initContainers"):
         made = []
         for i, (now, before) in enumerate(

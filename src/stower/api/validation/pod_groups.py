@@ -80,7 +80,7 @@ def pod_group_status(new: Object, old: Object) -> Faults:
     faults = list(conditions("status.conditions", status.get("conditions") or ()))
     known = {claim.get("name") for claim in new["spec"].get("resourceClaims") or ()}
 
-    def made(at: str, item: Object) -> Iterator[FieldError]:
+    def check_made(at: str, item: Object) -> Iterator[FieldError]:
         if item.get("name", "") not in known:
             text = "must match the name of an entry in `spec.resourceClaims`"
             yield invalid(f"{at}.name", item.get("name", ""), text)
@@ -89,7 +89,7 @@ def pod_group_status(new: Object, old: Object) -> Faults:
             yield from named(f"{at}.resourceClaimName", name, names.long_name_faults)
 
     given = status.get("resourceClaimStatuses") or []
-    return [*faults, *named_list("status.resourceClaimStatuses", given, CLAIMS_MAX, made)]
+    return [*faults, *named_list("status.resourceClaimStatuses", given, CLAIMS_MAX, check_made)]
 
 
 def _reference(path: str, given: Object) -> Iterator[FieldError]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api.byte_cache import Known, encode
+from stower.api.byte_cache import ByteCache, encode
 from stower.api.errors import TOO_LONG, FieldError, unsupported
 from stower.api.validation import amounts, containers, scheduling, volumes
 from stower.api.validation.rules import (
@@ -36,7 +36,7 @@ SYSTEMS: Final = ("linux", "windows")
 NAMESERVERS_MAX: Final = 3
 HOSTNAME_MAX: Final = 64
 
-_valid: Final = Known()  # names are looked at by other rules
+_valid: Final = ByteCache()  # names are looked at by other rules
 
 
 def new_pod(item: Object) -> Faults:

@@ -92,20 +92,20 @@ def template_update(kind: Type, new: Object, old: Object) -> Faults:
 
 def _devices(path: str, given: Object) -> Iterator[FieldError]:
     known = _requests(given)
-    yield from common.each_once(
+    yield from common.check_each_unique(
         f"{path}.requests",
         given.get("requests"),
         common.REQUESTS_MAX,
         _request,
         common.name_of,
     )
-    yield from common.each(
+    yield from common.check_each(
         f"{path}.constraints",
         given.get("constraints"),
         CONSTRAINTS_MAX,
         lambda at, item: _constraint(at, item, known),
     )
-    yield from common.each(
+    yield from common.check_each(
         f"{path}.config",
         given.get("config"),
         common.CONFIGS_MAX,
@@ -135,12 +135,12 @@ def _reference(path: str, name: str, known: Requests) -> Iterator[FieldError]:
 
 
 def _references(path: str, given: Any, known: Requests) -> Iterator[FieldError]:
-    return common.each_once(
+    return common.check_each_unique(
         path,
         given,
         common.REQUESTS_MAX,
         lambda at, name: _reference(at, name, known),
-        common.itself,
+        common.identity,
     )
 
 
@@ -152,7 +152,7 @@ def _request(path: str, given: Object) -> Iterator[FieldError]:
     elif exactly is not None:
         yield from _one_request(f"{path}.exactly", exactly)
     elif alternatives:
-        yield from common.each_once(
+        yield from common.check_each_unique(
             f"{path}.firstAvailable",
             alternatives,
             FIRST_AVAILABLE_MAX,
@@ -185,7 +185,9 @@ def _one_request(path: str, given: Object) -> Iterator[FieldError]:
             yield invalid(f"{path}.count", count, POSITIVE)
     else:
         yield unsupported(f"{path}.allocationMode", mode, MODES)
-    yield from common.each(f"{path}.tolerations", given.get("tolerations"), None, common.toleration)
+    yield from common.check_each(
+        f"{path}.tolerations", given.get("tolerations"), None, common.toleration
+    )
 
 
 def _constraint(path: str, given: Object, known: Requests) -> Iterator[FieldError]:
@@ -215,7 +217,7 @@ def result_key(result: Object) -> DeviceKey:
     return driver, pool, device, result.get("shareID") or ""
 
 
-def _shown(device: Object) -> Object:
+def _format_device(device: Object) -> Object:
     names_of = ("Driver", "Pool", "Device", "ShareID")
     return dict(zip(names_of, result_key(device), strict=True))
 
@@ -235,17 +237,17 @@ def claim_status(kind: Type, new: Object, old: Object) -> Faults:
 def _status(kind: Type, new: Object, old: Object) -> Iterator[FieldError]:
     status, before = new.get("status") or {}, old.get("status") or {}
     users = status.get("reservedFor") or []
-    yield from common.each_once(
+    yield from common.check_each_unique(
         "status.reservedFor", users, RESERVED_FOR_MAX, _user, lambda user: user.get("uid", "")
     )
     allocated = {result_key(result) for result in results(status)}
-    yield from common.each_once(
+    yield from common.check_each_unique(
         "status.devices",
         status.get("devices"),
         None,
         lambda at, device: _device(at, device, allocated),
         result_key,
-        _shown,
+        _format_device,
     )
     allocation = status.get("allocation")
     if users and allocation is None:
@@ -282,7 +284,7 @@ def _device(path: str, given: Object, allocated: set[DeviceKey]) -> Iterator[Fie
     yield from common.dns_label(f"{path}.device", given.get("device", ""))
     yield from common.share(f"{path}.shareID", given.get("shareID"))
     if result_key(given) not in allocated:
-        yield invalid(path, _shown(given), "must be an allocated device in the claim")
+        yield invalid(path, _format_device(given), "must be an allocated device in the claim")
     conditions = given.get("conditions") or ()
     if len(conditions) > CONDITIONS_MAX:
         yield too_many(f"{path}.conditions", len(conditions), CONDITIONS_MAX)
@@ -296,20 +298,20 @@ def _device(path: str, given: Object, allocated: set[DeviceKey]) -> Iterator[Fie
     ):
         if byte_count(network.get(field, "")) > limit:
             yield too_long(f"{at}.{field}", limit)
-    yield from common.each_once(
-        f"{at}.ips", network.get("ips"), ADDRESSES_MAX, common.interface_address, common.itself
+    yield from common.check_each_unique(
+        f"{at}.ips", network.get("ips"), ADDRESSES_MAX, common.interface_address, common.identity
     )
 
 
 def _allocation(path: str, given: Object, known: Requests) -> Iterator[FieldError]:
     devices = given.get("devices") or {}
-    yield from common.each(
+    yield from common.check_each(
         f"{path}.devices.results",
         devices.get("results"),
         RESULTS_MAX,
         lambda at, item: _result(at, item, known),
     )
-    yield from common.each(
+    yield from common.check_each(
         f"{path}.devices.config",
         devices.get("config"),
         2 * common.CONFIGS_MAX,  # those of the class and those of the claim

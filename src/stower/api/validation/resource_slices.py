@@ -118,14 +118,14 @@ def _slice(
         return _device(path, device, per_device, is_tainted_anew)
 
     is_advanced = any(map(_is_advanced, devices or ()))
-    yield from common.each_once(
+    yield from common.check_each_unique(
         "spec.devices",
         devices,
         ADVANCED_DEVICES_MAX if is_advanced else DEVICES_MAX,
         device_rule,
         common.name_of,
     )
-    yield from common.each_once(
+    yield from common.check_each_unique(
         "spec.sharedCounters", counters, COUNTER_SETS_MAX, _counter_set, common.name_of
     )
 
@@ -215,8 +215,10 @@ def _device(
     is_shared = bool(device.get("allowMultipleAllocations"))
     yield from _entries(f"{path}.capacity", capacity, _shared_capacity if is_shared else _capacity)
     if is_tainted_anew:
-        yield from common.each(f"{path}.taints", device.get("taints"), TAINTS_MAX, common.taint)
-    yield from common.each_once(
+        yield from common.check_each(
+            f"{path}.taints", device.get("taints"), TAINTS_MAX, common.taint
+        )
+    yield from common.check_each_unique(
         f"{path}.consumesCounters",
         device.get("consumesCounters"),
         CONSUMED_SETS_MAX,
@@ -377,7 +379,7 @@ def _valid_values(
         if value.cmp(whole) > 0:
             yield invalid(at, str(value), f"option is larger than capacity value: {whole}")
 
-    yield from common.each_once(
+    yield from common.check_each_unique(
         path, values, VALID_VALUES_MAX, rule, Quantity.value, lambda value: str(value.value())
     )
     if len(values) > VALID_VALUES_MAX or all(value.cmp(default) for value in values):

@@ -62,14 +62,14 @@ def _driver_update(new: Object, old: Object) -> Faults:
 def _node_update(new: Object, old: Object) -> Faults:
     """A driver that stays is the same, but for what can be allocated of it."""
 
-    def fixed(driver: Object) -> Object:
+    def get_fixed(driver: Object) -> Object:
         return {k: v for k, v in driver.items() if k != "allocatable"}
 
     return [
         invalid("spec.drivers", driver, IMMUTABLE)
         for was in old["spec"].get("drivers") or ()
         for driver in new["spec"].get("drivers") or ()
-        if was.get("name") == driver.get("name") and fixed(was) != fixed(driver)
+        if was.get("name") == driver.get("name") and get_fixed(was) != get_fixed(driver)
     ]
 
 

@@ -6,7 +6,7 @@ Source: pkg/api/pod/warnings.go, pkg/api/node/util.go, Kubernetes 1.36.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stower.api.byte_cache import Known, encode
+from stower.api.byte_cache import ByteCache, encode
 from stower.model import names
 from stower.model.quantity import quantity_of
 
@@ -46,7 +46,7 @@ VOLUMES: Final = {
 }
 SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_TEXT: Final = 'non-functional in v1.27+; use the "seccompProfile" field instead'
-_known: Final = Known()
+_known: Final = ByteCache()
 NO_POD: Final = "a null labelSelector results in matching no pod"
 
 
@@ -67,7 +67,7 @@ def workload(item: Object) -> list[str]:
     return [*_hostname(item, "Pod names and hostnames"), *found]
 
 
-def templated(item: Object) -> list[str]:
+def warn_template(item: Object) -> list[str]:
     """Warnings about a template alone."""
     return list(_of(item["spec"].get("template") or {}, "spec.template."))
 
@@ -96,8 +96,8 @@ def _of(item: Object, path: str) -> Iterator[str]:
     for i, volume in enumerate(spec.get("volumes") or ()):
         for source in volume.keys() & VOLUMES.keys():
             yield f"{path}spec.volumes[{i}].{source}: {VOLUMES[source]}"
-    yield from _twice(spec, "hostAliases", "ip", f"{path}spec")
-    yield from _twice(spec, "imagePullSecrets", "name", f"{path}spec")
+    yield from _warn_duplicates(spec, "hostAliases", "ip", f"{path}spec")
+    yield from _warn_duplicates(spec, "imagePullSecrets", "name", f"{path}spec")
     for i, secret in enumerate(spec.get("imagePullSecrets") or ()):
         if not secret.get("name"):
             yield f'{path}spec.imagePullSecrets[{i}].name: invalid empty name ""'
@@ -110,7 +110,7 @@ def _of(item: Object, path: str) -> Iterator[str]:
             for part in ("limits", "requests"):
                 amounts = (container.get("resources") or {}).get(part)
                 yield from _fractions(amounts, f"{at}.resources.{part}")
-            yield from _hidden(container.get("env") or (), f"{at}.env")
+            yield from _warn_hidden(container.get("env") or (), f"{at}.env")
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         yield (
             f"{path}spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid "
@@ -154,7 +154,7 @@ def _affinity(affinity: Object, path: str) -> Iterator[str]:
                 yield f"{path}.{kind}.{name}[{i}].podAffinityTerm.labelSelector: {NO_POD}"
 
 
-def _twice(spec: Object, field: str, key: str, path: str) -> Iterator[str]:
+def _warn_duplicates(spec: Object, field: str, key: str, path: str) -> Iterator[str]:
     seen = set()
     for i, item in enumerate(spec.get(field) or ()):
         value = item.get(key, "")
@@ -170,7 +170,7 @@ def _fractions(amounts: Object | None, path: str) -> Iterator[str]:
             yield f'{path}[{name}]: fractional byte value "{value}" is invalid, must be an integer'
 
 
-def _hidden(env: Any, path: str) -> Iterator[str]:
+def _warn_hidden(env: Any, path: str) -> Iterator[str]:
     """A variable that is set again, and not from what it was."""
     seen = set()
     for i, item in enumerate(env):

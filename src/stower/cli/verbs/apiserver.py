@@ -13,7 +13,7 @@ import typer
 from stower.api.admission import OPTIONAL
 from stower.api.optional_kinds import SERVE
 from stower.apiserver.database import StateError
-from stower.apiserver.server_process import LOOPBACK, Options, Running, serve
+from stower.apiserver.server_process import LOOPBACK, Options, RunningServer, serve
 from stower.apiserver.tables import VERSIONS
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
 from stower.cli.output import bad_input, console, failed
@@ -137,7 +137,7 @@ def _optional_kinds(given: Sequence[str]) -> tuple[str, ...]:
 def _serve(given: ApiserverArguments, options: Options) -> None:
     """Serves until stopped. Ends the program where the state or the address cannot be used."""
 
-    def ready(server: Running) -> None:
+    def ready(server: RunningServer) -> None:
         _print_start(given, server)
 
     try:
@@ -151,7 +151,7 @@ def _serve(given: ApiserverArguments, options: Options) -> None:
         raise failed(f"{text}; give another --port or --state") from None
 
 
-def _print_start(given: ApiserverArguments, server: Running) -> None:
+def _print_start(given: ApiserverArguments, server: RunningServer) -> None:
     """Prints where the server is and how to reach it with kubectl."""
     out = console()
     where = "in memory" if given.memory else f"in {given.state}, {server.objects:,} loaded"
