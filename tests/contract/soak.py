@@ -114,7 +114,7 @@ class _Pods(PodWatch):
         self.held: Counter[str] = Counter()
         self._report = report
 
-    def seen(self, kind: str, pod: WatchedPod) -> None:
+    def on_pod(self, kind: str, pod: WatchedPod) -> None:
         """See PodWatch."""
         name, node = pod.metadata.name, pod.spec.nodeName
         known = self.node_of.get(name)

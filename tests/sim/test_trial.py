@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stower.cli.main import app
-from stower.cli.recordings import built_again
+from stower.cli.recordings import rebuild_engine
 from stower.engine.limits import Limits
 from stower.framework.plugin import Features
 from stower.model.times import SECOND_NS
@@ -143,7 +143,7 @@ def test_each_life_of_each_scheduler_is_recorded_and_replays(tmp_path: Path) -> 
         recorder = Recorder(path, Built(None, seed, Limits().cycles_per_step_max, Features()))
         found = Trial(script_of(seed, [f.name for f in FAULTS]), recording=recorder).run()
         recorder.close()
-        again = replay(read(path), built_again)
+        again = replay(read(path), rebuild_engine)
         assert ("", None) == (found.law, again.difference)
         assert (found.steps, True) == (again.steps, again.engines > 1)
 

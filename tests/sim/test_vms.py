@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stower.cli.recordings import built_again
+from stower.cli.recordings import rebuild_engine
 from stower.engine.limits import Limits
 from stower.framework.plugin import Features
 from stower.model.times import SECOND_NS
@@ -53,5 +53,5 @@ def test_a_run_with_vms_is_recorded_and_replays(tmp_path: Path) -> None:
         recorder = Recorder(path, Built(ruled, seed, limit, Features()))
         found = Trial(script, recording=recorder).run()
         recorder.close()
-        again = replay(read(path), built_again)
+        again = replay(read(path), rebuild_engine)
         assert ("", None, found.steps) == (found.law, again.difference, again.steps)

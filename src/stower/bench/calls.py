@@ -110,7 +110,7 @@ def count(workload: BenchWorkload) -> Count:
 
 
 def _count(workload: BenchWorkload) -> Count:
-    engine, decide = _deciding(workload)
+    engine, decide = _make_decider(workload)
     calls, instructions = _Counter(engine), _Counter(engine)
     numbers = iter(range(WARM_UP + 2 * COUNTED))
     for _ in range(WARM_UP):
@@ -125,7 +125,7 @@ def _count(workload: BenchWorkload) -> Count:
     return Count(calls.count / COUNTED, instructions.count / COUNTED, budget)
 
 
-def _deciding(workload: BenchWorkload) -> tuple[Engine, Callable[[int], Any]]:
+def _make_decider(workload: BenchWorkload) -> tuple[Engine, Callable[[int], Any]]:
     """Returns an engine, and what makes it decide about the pod of a number."""
     if workload.driver == "devices":
         engine = half_gpus(workload)

@@ -59,7 +59,7 @@ FAMILY: Final = Family(
 )
 
 
-class Counting(Handler):
+class BindCounter(Handler):
     """Writes down how long it took until all binds were carried out."""
 
     seconds: Path
@@ -79,7 +79,7 @@ class Counting(Handler):
                 whole.replace(self.seconds)
 
 
-class Slowed(Counting):
+class SlowBinder(BindCounter):
     """Binds one after the other, so many a second; everything else as it comes."""
 
     _free_at_s = 0.0
@@ -99,7 +99,7 @@ def _is_bind(message: Any) -> bool:
 
 async def _serve(folder: Path, slowed: bool) -> None:
     """In a process of its own: a durable server, until it is ended."""
-    made: type[Counting] = Slowed if slowed else Counting
+    made: type[BindCounter] = SlowBinder if slowed else BindCounter
     made.seconds = folder / SECONDS
     vars(server_process)["Handler"] = made
     async with server_process.run_server(server_process.Options(folder)):
@@ -107,7 +107,7 @@ async def _serve(folder: Path, slowed: bool) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _waiting(slowed: bool) -> AsyncIterator[tuple[Path, Target]]:
+async def _serve_pending_pods(slowed: bool) -> AsyncIterator[tuple[Path, Target]]:
     """A server with nodes and pods that wait: its folder."""
     with tempfile.TemporaryDirectory(prefix="stower-bench-") as name:
         folder = Path(name)
@@ -140,7 +140,7 @@ async def _rate(folder: Path) -> float:
 
 
 async def _plain(slowed: bool) -> float:
-    async with _waiting(slowed) as (folder, target):
+    async with _serve_pending_pods(slowed) as (folder, target):
         requests = []
         for i in range(PODS):
             path = f"{NAMESPACE}/pods/pod-{i}/binding"
@@ -151,7 +151,7 @@ async def _plain(slowed: bool) -> float:
 
 
 async def _stower(slowed: bool) -> float:
-    async with _waiting(slowed) as (folder, _):
+    async with _serve_pending_pods(slowed) as (folder, _):
         command = [sys.executable, "-m", "stower.cli.main", "run", "--no-leader-elect"]
         command += ["--kubeconfig", str(folder / "kubeconfig")]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -26,7 +26,7 @@ PER_NODE: Final = 8
 HALF: Final = {"milli": "500", "memory": "40Gi"}
 
 
-def _shared(node: str) -> list[ResourceSlice]:
+def _make_shared_slices(node: str) -> list[ResourceSlice]:
     """GPUs of which several claims may have a part."""
     device = {
         "allowMultipleAllocations": True,
@@ -95,15 +95,15 @@ def _pod(number: int) -> Pod:
 
 def devices(workload: BenchWorkload) -> Times:
     """Pods with a claim each come one after another, for half of a GPU."""
-    return _placed(workload, _shared, {"capacity": {"requests": HALF}})
+    return _measure_placement(workload, _make_shared_slices, {"capacity": {"requests": HALF}})
 
 
 def partitions(workload: BenchWorkload) -> Times:
     """The same for partitions."""
-    return _placed(workload, _partitions, {})
+    return _measure_placement(workload, _partitions, {})
 
 
-def _placed(
+def _measure_placement(
     workload: BenchWorkload, slices_of: Callable[[str], list[ResourceSlice]], wanted: dict[str, Any]
 ) -> Times:
     engine = _engine(workload, slices_of)
@@ -118,7 +118,7 @@ def _placed(
 
 def half_gpus(workload: BenchWorkload) -> Engine:
     """Returns an engine that has listed the workload's nodes and their shared GPUs."""
-    return _engine(workload, _shared)
+    return _engine(workload, _make_shared_slices)
 
 
 def place(engine: Engine, number: int, wanted: dict[str, Any]) -> int:

@@ -35,7 +35,7 @@ def _nodes(workload: BenchWorkload) -> tuple[Node, ...]:
     return tuple(decode(node_bytes(i, workload), Node) for i in range(workload.nodes))
 
 
-def _existing(workload: BenchWorkload) -> list[Pod]:
+def _make_existing_pods(workload: BenchWorkload) -> list[Pod]:
     """Pods that lie evenly on the nodes already; numbered after the arriving ones."""
     first = workload.arriving
     return [
@@ -48,12 +48,14 @@ def build_ready_engine(workload: BenchWorkload) -> Engine:
     """Returns an engine that has listed the workload's nodes and existing pods."""
     profiles = [{"schedulerName": scheduler_name(i)} for i in range(workload.profiles)]
     engine = build_engine({"profiles": profiles})
-    engine.step(Listed((*_related(workload), *_nodes(workload), *_existing(workload))), 0)
+    engine.step(
+        Listed((*_list_services(workload), *_nodes(workload), *_make_existing_pods(workload))), 0
+    )
     settle_memory()
     return engine
 
 
-def _related(workload: BenchWorkload) -> tuple[Service, ...]:
+def _list_services(workload: BenchWorkload) -> tuple[Service, ...]:
     """A service that selects all pods, where there is one."""
     if not workload.service:
         return ()
@@ -70,10 +72,10 @@ def _one_bind(writes: list[Write]) -> Bind:
 
 def arrive(workload: BenchWorkload) -> Times:
     """Pods come one after another: from the decoded object to the emitted bind."""
-    return _arriving(build_ready_engine(workload), workload)
+    return _measure_arrivals(build_ready_engine(workload), workload)
 
 
-def _arriving(engine: Engine, workload: BenchWorkload) -> Times:
+def _measure_arrivals(engine: Engine, workload: BenchWorkload) -> Times:
     pods = [decode(pod_bytes(i, workload), Pod) for i in range(workload.arriving)]
     drift = _Drift(engine, workload)
     pieces = []
@@ -197,7 +199,7 @@ def _drain(engine: Engine, now_ns: int) -> None:
 def churn(workload: BenchWorkload) -> Times:
     """For every pod that comes, a node goes and a new one comes, and a running pod ends."""
     engine = build_ready_engine(workload)
-    running = _existing(workload)
+    running = _make_existing_pods(workload)
     pods = [decode(pod_bytes(i, workload), Pod) for i in range(workload.arriving)]
     fresh = [
         decode(node_bytes(workload.nodes + i, workload), Node) for i in range(workload.arriving)
@@ -220,7 +222,7 @@ def churn(workload: BenchWorkload) -> Times:
 def preempt(workload: BenchWorkload) -> Times:
     """Every pod that comes must evict others: until it is bound, all answers and deletions."""
     engine = build_ready_engine(workload)
-    there = {pod.metadata.uid: pod for pod in _existing(workload)}
+    there = {pod.metadata.uid: pod for pod in _make_existing_pods(workload)}
     pods = [decode(pod_bytes(i, workload), Pod) for i in range(workload.arriving)]
     pieces = []
     for pod in pods:
@@ -290,7 +292,7 @@ def waiting(workload: BenchWorkload) -> Times:
     for i in range(workload.existing_waiting):
         pod = decode(pod_bytes(workload.arriving + i, workload, cpu_milli=99_000), Pod)
         engine.step(Observed(WatchType.ADDED, pod), 1)
-    return _arriving(engine, workload)
+    return _measure_arrivals(engine, workload)
 
 
 DRIVE: dict[str, Callable[[BenchWorkload], Times]] = {

@@ -40,7 +40,7 @@ SEEN: Final = (Node, ResourceClass, ResourceClaim, Pod, PodScheduling)
 ROUNDS_MAX: Final = 1_000_000
 
 
-class _Counting(Driver):
+class _CountedDriver(Driver):
     """Eight devices on each node."""
 
     def __init__(self, name: str) -> None:
@@ -69,12 +69,12 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
 
-class _Written(msgspec.Struct):
+class _WrittenObject(msgspec.Struct):
     metadata: _Meta = _Meta()
 
 
 _event = msgspec.json.Decoder(_Event).decode
-_written = msgspec.json.Decoder(_Written).decode
+_written = msgspec.json.Decoder(_WrittenObject).decode
 
 
 class Negotiation:
@@ -93,7 +93,7 @@ class Negotiation:
         self.engine = build_engine()
         self.drivers = []
         for name in CLASSES:
-            driver, ledger = _Counting(f"{name}.example.com"), MemoryLedger()
+            driver, ledger = _CountedDriver(f"{name}.example.com"), MemoryLedger()
             driver.taken = ledger.entries
             self.drivers.append((Controller(driver.name, ledger.entries), driver, ledger))
         self.watches = [(view, self._watch(view)) for view in SEEN]
@@ -134,10 +134,10 @@ class Negotiation:
         for view, watch in self.watches:
             while lines := b"".join(watch.poll()).splitlines():
                 did = True
-                self._see(view, lines)
+                self._handle_lines(view, lines)
         return did
 
-    def _see(self, view: type[Any], lines: list[bytes]) -> None:
+    def _handle_lines(self, view: type[Any], lines: list[bytes]) -> None:
         for line in lines:
             event = _event(line)
             obj: Any = decode(bytes(event.object), view)

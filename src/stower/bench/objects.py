@@ -42,7 +42,7 @@ def node_bytes(i: int, workload: BenchWorkload) -> bytes:
     )
 
 
-def _about_others(spec: dict[str, Any], workload: BenchWorkload, selector: dict[str, Any]) -> None:
+def _add_pod_terms(spec: dict[str, Any], workload: BenchWorkload, selector: dict[str, Any]) -> None:
     """What the pods of a group want of each other."""
     spread = [
         {
@@ -95,7 +95,7 @@ def pod_bytes(i: int, workload: BenchWorkload, node_name: str = "", cpu_milli: i
     spec["priority"] = 0 if node_name else workload.priority
     if workload.affinity:
         spec["affinity"] = {"nodeAffinity": _ZONE_AFFINITY}
-    _about_others(spec, workload, {"matchLabels": {"group": group}})
+    _add_pod_terms(spec, workload, {"matchLabels": {"group": group}})
     status: dict[str, object] = {"phase": "Pending", "qosClass": "Burstable"}
     if node_name:
         spec["nodeName"] = node_name

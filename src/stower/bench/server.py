@@ -330,7 +330,7 @@ async def fan_out(
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[tuple[Path, int]]:
+async def run_server() -> AsyncIterator[tuple[Path, int]]:
     """A durable server of its own: kubeconfig and process id."""
     with tempfile.TemporaryDirectory(prefix="stower-bench-") as folder:
         command = [sys.executable, "-m", "stower.cli.main", "apiserver", "--port", "0"]
@@ -356,7 +356,7 @@ async def served() -> AsyncIterator[tuple[Path, int]]:
 
 async def measure(pods: int) -> ServerResult:
     """The whole benchmark."""
-    async with served() as (kubeconfig, pid):
+    async with run_server() as (kubeconfig, pid):
         target = Target(kubeconfig)
 
         def creates(prefix: str, count: int) -> list[bytes]:
@@ -448,7 +448,7 @@ def validation_us(count: int = 2000) -> float:
     variable = item["spec"]["containers"][0]["env"][0]
     turns = itertools.count()
 
-    def once() -> None:
+    def validate_once() -> None:
         variable["value"] = f"value-{next(turns)}"  # no two are alike: nothing is known of it
         made = kind.clean(item, Reading())
         managed_fields.create_managers(kind, bones, made, manager, call.now, ("f:status",))
@@ -457,7 +457,7 @@ def validation_us(count: int = 2000) -> float:
             if hooks.validate_create(call, made):
                 raise RuntimeError("the benchmark's pod is not valid")
 
-    return _timed(once, count)
+    return _timed(validate_once, count)
 
 
 def _timed(once: Callable[[], Any], count: int) -> float:

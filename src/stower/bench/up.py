@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from stower.bench.family import Family, run_once, tell
-from stower.bench.server import NAMESPACE, Reply, Target, cpu_s, pod_body, served
+from stower.bench.server import NAMESPACE, Reply, Target, cpu_s, pod_body, run_server
 from stower.bench.watch_client import PodWatch, WatchedPod, watch_pods
 
 PODS: Final = 10_000
@@ -74,7 +74,7 @@ class Pods(PodWatch):
         self._bound = bound
         self._awake = awake
 
-    def seen(self, kind: str, pod: WatchedPod) -> None:
+    def on_pod(self, kind: str, pod: WatchedPod) -> None:
         """See PodWatch."""
         now, name = time.perf_counter(), pod.metadata.name
         if pod.status.phase == "Running":
@@ -160,7 +160,7 @@ async def kubelets(target: Target, bound: deque[str], awake: asyncio.Event, coun
 
 async def measure(pods: int, nodes: int) -> UpResult:
     """The whole benchmark."""
-    async with served() as (kubeconfig, server):
+    async with run_server() as (kubeconfig, server):
         target = Target(kubeconfig)
         tell("up", f"{nodes:,} nodes")
         bodies = (node_body(i) for i in range(nodes))
@@ -175,7 +175,7 @@ async def measure(pods: int, nodes: int) -> UpResult:
                 raise RuntimeError("the scheduler did not start")
             tell("up", f"{pods:,} pods")
             return await asyncio.wait_for(
-                _measured(target, server, process.pid, pods, nodes), SECONDS_MAX
+                _measure(target, server, process.pid, pods, nodes), SECONDS_MAX
             )
         finally:
             process.send_signal(signal.SIGTERM)
@@ -184,7 +184,7 @@ async def measure(pods: int, nodes: int) -> UpResult:
                 process.stdout.close()
 
 
-async def _measured(target: Target, server: int, scheduler: int, pods: int, nodes: int) -> UpResult:
+async def _measure(target: Target, server: int, scheduler: int, pods: int, nodes: int) -> UpResult:
     bound: deque[str] = deque()
     awake = asyncio.Event()
     asker = await target.connect()

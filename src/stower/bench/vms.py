@@ -65,7 +65,7 @@ def _pod(i: int, nodes: int) -> Pod:
     return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": "Running"}}, Pod)
 
 
-def _with(pod: Pod, name: str, value: str) -> Pod:
+def _annotate(pod: Pod, name: str, value: str) -> Pod:
     notes = {**(pod.metadata.annotations or {}), name: value}
     meta = msgspec.structs.replace(pod.metadata, annotations=notes)
     return msgspec.structs.replace(pod, metadata=meta)
@@ -91,7 +91,7 @@ def vms(workload: BenchWorkload) -> Times:
         due_ns = START_NS + came * gap_ns
         if came < workload.arriving and (not happens or due_ns <= happens[0][0]):
             i = came % workload.existing
-            pod = pods[i] = _with(pods[i], REQUESTED, SIZES[1 - came // workload.existing % 2])
+            pod = pods[i] = _annotate(pods[i], REQUESTED, SIZES[1 - came // workload.existing % 2])
             asked_ns[pod.metadata.uid] = due_ns
             event: Event = Observed(WatchType.MODIFIED, pod)
             came += 1
@@ -109,7 +109,7 @@ def vms(workload: BenchWorkload) -> Times:
                 continue
             pieces.append(clock_ns - asked_ns[write.uid])
             index = int(write.uid.removeprefix("pod-"))
-            pods[index] = _with(pods[index], APPROVED, write.operations[-1]["value"])
+            pods[index] = _annotate(pods[index], APPROVED, write.operations[-1]["value"])
             turn += 2
             heappush(happens, (clock_ns + ANSWER_NS, turn, WriteOk(write.id)))
             shown = Observed(WatchType.MODIFIED, pods[index])

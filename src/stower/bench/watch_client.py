@@ -43,7 +43,7 @@ class PodWatch(asyncio.Protocol):
         self._rest = b""
         self._decode = msgspec.json.Decoder(_Event).decode
 
-    def seen(self, kind: str, pod: WatchedPod) -> None:
+    def on_pod(self, kind: str, pod: WatchedPod) -> None:
         """ADDED, MODIFIED or DELETED."""
         raise NotImplementedError
 
@@ -61,7 +61,7 @@ class PodWatch(asyncio.Protocol):
         for line in lines:
             if line.startswith(b'{"type"'):  # all else are headers and sizes of chunks
                 event = self._decode(line)
-                self.seen(event.type, event.object)
+                self.on_pod(event.type, event.object)
 
 
 W = TypeVar("W", bound=PodWatch)

@@ -22,7 +22,7 @@ POD_MAX: Final = 36  # characters of its name: what is said of it has to be seen
 HEADERS: Final = 9  # lines that are no rows
 
 
-class Known:
+class BoardState:
     """What the stream has told."""
 
     def __init__(self) -> None:
@@ -57,13 +57,15 @@ class Known:
         return "standing" in self.last
 
 
-def drawn(known: Known, height: int, sort: str = "cpu", trouble: str = "") -> RenderableType:
+def render_board(
+    known: BoardState, height: int, sort: str = "cpu", trouble: str = ""
+) -> RenderableType:
     """For so many lines: how it stands, the fullest nodes, who waits, what was decided last."""
     with known.lock:
-        return _drawn(known, height, sort, trouble)
+        return _render_board(known, height, sort, trouble)
 
 
-def _drawn(known: Known, height: int, sort: str, trouble: str) -> RenderableType:
+def _render_board(known: BoardState, height: int, sort: str, trouble: str) -> RenderableType:
     rows = max(3, height - HEADERS)
     waiting = known.last.get("waiting", [])
     for_queue = min(len(waiting), max(3, rows // 3)) if waiting else 0
@@ -78,7 +80,7 @@ def _drawn(known: Known, height: int, sort: str, trouble: str) -> RenderableType
     return Group(*parts)
 
 
-def _head(known: Known, trouble: str) -> Text:
+def _head(known: BoardState, trouble: str) -> Text:
     standing, sample = known.last.get("standing", {}), known.sample
     placed = sum(len(node["pods"]) for node in known.rows.values())
     waiting = sum(known.last.get("queue", {}).values())
@@ -108,7 +110,7 @@ def _bar(share: float) -> str:
     return f"{'#' * filled}{'.' * (BAR - filled)} {share:4.0%}"
 
 
-def _nodes(known: Known, most: int, sort: str) -> RenderableType:
+def _nodes(known: BoardState, most: int, sort: str) -> RenderableType:
     ordered = sorted(known.rows.values(), key=lambda node: (-_share(node, sort), node["name"]))
     title = f"Nodes, by {sort} ({len(ordered):,})"
     shown = _cut(table(title, "node", "zone", "cpu", "memory", "pods", right=("pods",)))

@@ -14,13 +14,13 @@ from stower.cli.cluster_options import STATE
 from stower.cli.inputs import (
     ClusterError,
     InputError,
-    Loaded,
+    LoadedWorkload,
     describe_ignored,
     load,
     load_cluster,
 )
 from stower.cli.kube import KubeError, kubeconfig_of
-from stower.cli.output import bad_input, failed, note, progress
+from stower.cli.output import bad_input, failure, note, progress
 
 Inputs = Annotated[
     list[str] | None,
@@ -51,7 +51,7 @@ def cluster_of(
     state: Path = STATE,
     at_end: bool = True,
     nodeless: bool = False,
-) -> Loaded:
+) -> LoadedWorkload:
     """The cluster that is asked about; `nodeless`: a part of one will do. Ends the program where
     there is none."""
     if inputs and (kubeconfig is not None or context or state != STATE):
@@ -63,7 +63,7 @@ def cluster_of(
             else:
                 loaded = load_cluster(kubeconfig_of(kubeconfig, state), context)
     except (ClusterError, KubeError) as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None
     except InputError as error:
         raise bad_input(str(error)) from None
     for text in describe_ignored(loaded.skipped):

@@ -33,16 +33,16 @@ from stower.cli.text_stream import (
     Text,
     TextError,
     blocks_of,
-    bounded,
     check_utf8,
     first_byte,
+    limit_bytes,
     packing_of,
     peek,
     position,
     read_chunks,
-    shown,
+    shorten,
     too_large,
-    unpacked,
+    unpack,
 )
 from stower.cli.yaml_text import split_documents, yaml_values
 from stower.model.errors import printable
@@ -217,12 +217,12 @@ def _read(
     """The objects of one stream; format and packing are found out if text_format is None."""
     number = 1
     try:
-        chunks = bounded(read_chunks(stream), limits.file_bytes_max)
+        chunks = limit_bytes(read_chunks(stream), limits.file_bytes_max)
         if text_format is None:
             head, chunks = peek(chunks, lambda head: len(head) >= 4)
             packing = packing_of(head)
         if packing is not None:
-            chunks = bounded(unpacked(chunks, packing), limits.file_bytes_max)
+            chunks = limit_bytes(unpack(chunks, packing), limits.file_bytes_max)
         if text_format is None:
             head, chunks = peek(chunks, lambda head: len(head) >= MIB or bool(first_byte(head)))
             text_format = "json" if first_byte(head) in (b"{", b"[") else "yaml"
@@ -286,7 +286,7 @@ def _json_values(blocks: Iterable[bytearray], depth_max: int) -> Iterator[tuple[
                 seen, begun_at = begin, (line, column)
                 if begin < token.end() - opening:
                     got = block[begin : begin + 4 * SHOWN_LENGTH_MAX].decode(errors="replace")
-                    message = f"got {shown(got.splitlines()[0])}, want an object or an array"
+                    message = f"got {shorten(got.splitlines()[0])}, want an object or an array"
                     raise TextError(message, line, column)
             if opening:
                 depth += 1
@@ -412,4 +412,4 @@ def _expanded(
 
 
 def _shown_json(text: Text) -> str:
-    return shown(bytes(text[: 4 * SHOWN_LENGTH_MAX]).decode(errors="replace"))
+    return shorten(bytes(text[: 4 * SHOWN_LENGTH_MAX]).decode(errors="replace"))

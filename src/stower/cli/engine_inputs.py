@@ -13,7 +13,7 @@ from stower.assembly import build_engine
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input
 from stower.cli.plugins import plugins_of
-from stower.cli.recordings import built_again
+from stower.cli.recordings import rebuild_engine
 from stower.engine.engine import Engine
 from stower.framework.configuration import API_VERSION, KIND
 from stower.framework.plugin import Features
@@ -47,26 +47,26 @@ def engine_of(
     try:
         if config is None and built is not None:
             features = msgspec.structs.replace(built.features, drivers=drivers)
-            other = _weighted(built.configuration, weights)
+            other = _apply_weights(built.configuration, weights)
             changed = msgspec.structs.replace(built, features=features, configuration=other)
-            return _scoring(built_again(changed), weights)
+            return _set_weights(rebuild_engine(changed), weights)
         document = None if config is None else read_yaml_document(str(config))
         if document is None and names:
             profiles = [
                 {"schedulerName": name} for name in sorted({*names, DEFAULT_SCHEDULER_NAME})
             ]
             document = {"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles}
-        document = _weighted(document, weights)
+        document = _apply_weights(document, weights)
         features = Features(drivers=drivers, warm_pools=True)
         engine = build_engine(document, features=features, plugins=plugins_of(document))
-        return _scoring(engine, weights)
+        return _set_weights(engine, weights)
     except InputError as error:
         raise bad_input(str(error)) from None
     except InvalidObject as error:
         raise bad_input(f"{config or 'recording'}: {error}") from None
 
 
-def _scoring(engine: Engine, weights: Iterable[str]) -> Engine:
+def _set_weights(engine: Engine, weights: Iterable[str]) -> Engine:
     try:
         check_scores(engine, weights)
     except InvalidObject as error:
@@ -74,7 +74,9 @@ def _scoring(engine: Engine, weights: Iterable[str]) -> Engine:
     return engine
 
 
-def _weighted(document: Mapping[str, Any] | None, weights: Iterable[str]) -> dict[str, Any] | None:
+def _apply_weights(
+    document: Mapping[str, Any] | None, weights: Iterable[str]
+) -> dict[str, Any] | None:
     try:
         return weighted(document, weights)
     except InvalidObject as error:

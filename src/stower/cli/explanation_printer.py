@@ -14,27 +14,27 @@ OTHERS: Final = 2  # changes printed besides the smallest one
 
 def print_explanation(found: Explanation, negotiation: Negotiation | None) -> None:
     """Prints the verdict, changes that would help, negotiations, victims, refusals and scores."""
-    _say(_verdict(found))
+    _print_line(_verdict(found))
     _print_changes(found)
     if negotiation is not None:
-        _say("")
+        _print_line("")
         print_negotiations((negotiation,), time.time_ns())
         print_hints(negotiation)
     if found.candidates:
         best = found.candidates[0]
-        _say("")
-        _say(f"Preemption would evict {', '.join(best.victims)} from {best.node}.")
+        _print_line("")
+        _print_line(f"Preemption would evict {', '.join(best.victims)} from {best.node}.")
     if found.refused and found.verdict != "placed":
         _print_refusals(found)
     if found.waits_for:
-        _say("")
+        _print_line("")
         flush = "" if found.gates else "; or after five minutes"
-        _say(f"The scheduler retries the pod on: {', '.join(found.waits_for)}{flush}.")
+        _print_line(f"The scheduler retries the pod on: {', '.join(found.waits_for)}{flush}.")
     if found.scores:
         _print_scores(found.scores, found.node)
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     console().print(printable(text), soft_wrap=True)
 
 
@@ -77,29 +77,29 @@ def _verdict(found: Explanation) -> str:
 def _print_changes(found: Explanation) -> None:
     """Prints the smallest changes that would help, or that none was found for a refused pod."""
     if found.changes:
-        _say("")
+        _print_line("")
         some = f" (of {found.tried:,} nodes tried)" if found.tried < found.nodes else ""
         if found.changes[0].waits:
-            _say(f"The smallest change to continue the negotiation{some}:")
+            _print_line(f"The smallest change to continue the negotiation{some}:")
         else:
-            _say(f"The smallest change to schedule the pod{some}:")
+            _print_line(f"The smallest change to schedule the pod{some}:")
         _print_change(found.changes[0])
         for change in found.changes[1 : 1 + OTHERS]:
-            _say("or:")
+            _print_line("or:")
             _print_change(change)
     elif found.verdict == "refused":
-        _say("")
-        _say("No change was found that makes the pod schedulable.")
+        _print_line("")
+        _print_line("No change was found that makes the pod schedulable.")
 
 
 def _print_change(change: Change) -> None:
     for text in change.what:
-        _say(f"  {text}")
+        _print_line(f"  {text}")
     alike = f" (or the same on {change.alike:,} more of the nodes tried)" if change.alike else ""
     if change.waits:
-        _say(f"  -> {change.node}{alike}, then: {change.waits}")
+        _print_line(f"  -> {change.node}{alike}, then: {change.waits}")
     else:
-        _say(f"  -> {change.node}{alike}")
+        _print_line(f"  -> {change.node}{alike}")
 
 
 def _print_refusals(found: Explanation) -> None:
@@ -110,14 +110,14 @@ def _print_refusals(found: Explanation) -> None:
             f"{refusal.nodes:,}", refusal.plugin or "PreFilter", ", ".join(refusal.reasons),
             ", ".join(refusal.examples),
         )  # fmt: skip
-    _say("")
+    _print_line("")
     console().print(shown)
     for refusal in found.refused:
         if refusal.details:
-            _say("")
-            _say(f"{refusal.plugin} on {refusal.examples[0]}:")
+            _print_line("")
+            _print_line(f"{refusal.plugin} on {refusal.examples[0]}:")
             for line in refusal.details:
-                _say(f"  {line}")
+                _print_line(f"  {line}")
 
 
 def _print_scores(scores: tuple[Score, ...], node: str) -> None:

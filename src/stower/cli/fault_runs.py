@@ -182,13 +182,13 @@ def _findings(order: Order) -> Iterator[Finding]:
     seeds = range(order.first_seed, order.first_seed + order.seeds)
     tasks = [(seed, order) for seed in seeds]
     if order.jobs == 1 or order.seeds == 1:
-        yield from map(_one, tasks)
+        yield from map(_run_one, tasks)
         return
     with multiprocessing.get_context("spawn").Pool(min(order.jobs, order.seeds), quiet) as pool:
-        yield from pool.imap_unordered(_one, tasks, chunksize=4)
+        yield from pool.imap_unordered(_run_one, tasks, chunksize=4)
 
 
-def _one(task: tuple[int, Order]) -> Finding:
+def _run_one(task: tuple[int, Order]) -> Finding:
     seed, order = task
     script = _script(seed, order)
     return Trial(script, order.configuration).run()

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from stower.cli.inputs import InputError, read_yaml_document
-from stower.cli.output import OnProgress, Output, bad_input, console, emit, failed, progress, table
+from stower.cli.output import OnProgress, Output, bad_input, console, emit, failure, progress, table
 from stower.cli.plot import plot_waits
 from stower.cli.workers import quiet
 from stower.framework.args import convert, duplicate
@@ -184,7 +184,7 @@ def run_order(
         emit({"slots": order.slots, "seeds": [seeds[0], seeds[-1]], "cases": rows}, output)
     broken = [f"{r['case']}, {r['policy']}, {told}" for r in rows for told in r["broken"]]
     if broken:
-        raise failed("a law is broken: " + "; ".join(broken))
+        raise failure("a law is broken: " + "; ".join(broken))
 
 
 Task = tuple[Case, str, Order, Day]
@@ -196,17 +196,17 @@ def _runs(tasks: list[Task], jobs: int, update: OnProgress | None) -> Iterator[t
         for done, task in enumerate(tasks):
             if update is not None:
                 update(done, len(tasks))
-            yield _one(task)
+            yield _run_one(task)
         return
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs, quiet) as pool:
-        for done, outcome in enumerate(pool.imap_unordered(_one, tasks)):
+        for done, outcome in enumerate(pool.imap_unordered(_run_one, tasks)):
             if update is not None:
                 update(done, len(tasks))
             yield outcome
 
 
-def _one(task: Task) -> tuple[str, Outcome]:
+def _run_one(task: Task) -> tuple[str, Outcome]:
     case, rules, order, day = task
     scenario = Scenario(case.name, order.slots, case.late, groups=order.groups)
     return case.name, HubDay(day, scenario, case.policy(rules)).run()
@@ -229,9 +229,9 @@ def _figures(
         "policy": rules,
         "placeholders": case.policy(rules).placeholders,
         "users": len(waits),
-        "within10sPercent": round(_within(waits, SOON_SECONDS), 3),
-        "worstSeedPercent": round(min(_within(r.waits_s, SOON_SECONDS) for r in runs), 3),
-        "within300sPercent": round(_within(waits, TIMEOUT_SECONDS), 3),
+        "within10sPercent": round(_percent_within(waits, SOON_SECONDS), 3),
+        "worstSeedPercent": round(min(_percent_within(r.waits_s, SOON_SECONDS) for r in runs), 3),
+        "within300sPercent": round(_percent_within(waits, TIMEOUT_SECONDS), 3),
         "meanWaitSeconds": round(fmean(waits), 2),
         "waitSeconds": {f"p{p}": round(_quantile(waits, p), 1) for p in (50, 95, 99)},
         "p99OfSeedsSeconds": round(fmean(_quantile(sorted(r.waits_s), 99) for r in runs), 1),
@@ -249,7 +249,7 @@ def _figures(
     }
 
 
-def _within(waits: Sequence[float], seconds: float) -> float:
+def _percent_within(waits: Sequence[float], seconds: float) -> float:
     return 100 * sum(wait <= seconds for wait in waits) / max(1, len(waits))
 
 

@@ -20,7 +20,7 @@ import msgspec
 from stower.cli.device_checks import device_fault
 from stower.cli.documents import STDIN, Document, DocumentError, read_documents
 from stower.cli.parquet import read_parquet
-from stower.cli.recorded_workload import recorded
+from stower.cli.recorded_workload import read_recorded_workload
 from stower.cli.text_stream import MIB
 from stower.engine.limits import SECOND_NS
 from stower.model.defaults import (
@@ -71,7 +71,7 @@ SECONDS_MAX: Final = 1e9  # some thirty years
 KINDS_READ: Final = {**KIND_BY_NAME, (TEMPLATE.api_version, TEMPLATE.name): TEMPLATE}
 
 
-class Loaded(msgspec.Struct):
+class LoadedWorkload(msgspec.Struct):
     """A workload, all documents in their order, and what was left out, counted by kind.
 
     With each document goes the key of the pod that it is, if that has no node yet.
@@ -98,7 +98,7 @@ class Loaded(msgspec.Struct):
 class _Reader:
     """Collects objects one by one, refusing what cannot be."""
 
-    def __init__(self, beside: Loaded | None = None) -> None:
+    def __init__(self, beside: LoadedWorkload | None = None) -> None:
         self.nodes: list[Node] = []
         self.pods: list[tuple[Pod, float | None, float | None, str]] = []
         self.classes: dict[str, PriorityClass] = dict(beside.classes if beside else {})
@@ -168,7 +168,7 @@ class _Reader:
             _check(where, meta, obj, data)
             self.related.append(msgspec.structs.replace(obj, metadata=named))
 
-    def loaded(self) -> Loaded:
+    def build(self) -> LoadedWorkload:
         """Everything together, defaults filled in."""
         placed: list[Pod] = []
         arrivals: list[Arrival] = []
@@ -204,7 +204,9 @@ class _Reader:
         workload = Workload(
             tuple(self.nodes), tuple(placed), tuple(arrivals), not is_trace, tuple(self.related)
         )
-        return Loaded(workload, self.documents, self.skipped, None, self.classes, self.templates)
+        return LoadedWorkload(
+            workload, self.documents, self.skipped, None, self.classes, self.templates
+        )
 
 
 def _check(where: str, meta: TypeMeta, obj: object, data: bytes) -> None:
@@ -257,9 +259,9 @@ def check_amounts(resources: ResourceList | None, path: str) -> None:
 def load(
     inputs: Sequence[str],
     at_end: bool = False,
-    beside: Loaded | None = None,
+    beside: LoadedWorkload | None = None,
     nodeless: bool = False,
-) -> Loaded:
+) -> LoadedWorkload:
     """Read manifests, traces, a cluster through its kubeconfig, or a recording; `at_end`: that as
     it stood at its end, and not from its beginning. `beside`: the cluster to which
     the objects come. Then, and with `nodeless`, they may be of any kind. Raises InputError."""
@@ -268,26 +270,26 @@ def load(
         if len(inputs) > 1:
             raise InputError(f"{recordings[0]}: a recording cannot be combined with other inputs")
         try:
-            told = recorded(Path(recordings[0]))
+            told = read_recorded_workload(Path(recordings[0]))
         except InvalidObject as error:
             raise InputError(f"{recordings[0]}: {error}") from None
-        return Loaded(told.end if at_end else told.history, [], {}, told.built)
+        return LoadedWorkload(told.end if at_end else told.history, [], {}, told.built)
     reader = _Reader(beside)
     for found in raw_objects(inputs):
         reader.take(found.where, found.data, found.created_s, found.deleted_s)
     is_anything = (beside is not None or nodeless) and (reader.related or reader.classes)
     if not reader.nodes and not reader.pods and not is_anything:
-        what = f" ({_listed(reader.skipped)} ignored)" if reader.skipped else ""
+        what = f" ({_join_counts(reader.skipped)} ignored)" if reader.skipped else ""
         raise InputError(f"{', '.join(inputs)}: no nodes and no pods{what}")
-    return reader.loaded()
+    return reader.build()
 
 
-def load_cluster(kubeconfig: Path | None, context: str) -> Loaded:
+def load_cluster(kubeconfig: Path | None, context: str) -> LoadedWorkload:
     """What a cluster's API server says. Raises InputError."""
     reader = _Reader()
     for found in _cluster_objects(kubeconfig, context):
         reader.take(found.where, found.data)
-    return reader.loaded()
+    return reader.build()
 
 
 def _cluster_objects(kubeconfig: Path | None, context: str) -> Iterator["RawObject"]:
@@ -300,18 +302,18 @@ def _cluster_objects(kubeconfig: Path | None, context: str) -> Iterator["RawObje
         raise ClusterError(str(error)) from None
 
 
-def _arrives(data: bytes) -> float | None:
+def _arrival_s(data: bytes) -> float | None:
     """When the pod says that it comes."""
     if ARRIVES.encode() not in data:
         return None
     try:
-        meta = decode(data, _Annotated).metadata
+        meta = decode(data, _AnnotatedObject).metadata
         return seconds_of(meta.annotations, ARRIVES)
     except InvalidObject:
         return None  # whoever takes the object says what is wrong with it
 
 
-class _Annotated(msgspec.Struct):
+class _AnnotatedObject(msgspec.Struct):
     metadata: ObjectMeta
 
 
@@ -383,17 +385,19 @@ def raw_objects(inputs: Sequence[str]) -> Iterator[RawObject]:
                     if _is_kubeconfig(document.data):
                         yield from _cluster_objects(Path(name), "")
                     else:
-                        yield RawObject(_where(document), document.data, _arrives(document.data))
+                        yield RawObject(
+                            _describe_position(document), document.data, _arrival_s(document.data)
+                        )
             except DocumentError as error:
                 raise InputError(str(error)) from None
 
 
-def load_generated(documents: Iterator[bytes]) -> Loaded:
+def load_generated(documents: Iterator[bytes]) -> LoadedWorkload:
     """A generated cluster takes the way of a real one."""
     reader = _Reader()
     for i, data in enumerate(documents, 1):
-        reader.take(f"generated: document {i}", data, _arrives(data))
-    return reader.loaded()
+        reader.take(f"generated: document {i}", data, _arrival_s(data))
+    return reader.build()
 
 
 def read_yaml_document(path: str) -> dict[str, Any]:
@@ -408,7 +412,7 @@ def read_yaml_document(path: str) -> dict[str, Any]:
     return decoded
 
 
-def _where(document: Document) -> str:
+def _describe_position(document: Document) -> str:
     item = f", item {document.item}" if document.item is not None else ""
     return f"{document.source}: document {document.index}{item}"
 
@@ -495,7 +499,7 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _listed(skipped: dict[str, int]) -> str:
+def _join_counts(skipped: dict[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))
 
 
@@ -512,5 +516,5 @@ def describe_ignored(skipped: dict[str, int]) -> list[str]:
         else:
             found.append(f"ignored, want {wanted}: {count} {name}")
     if other:
-        found.append(f"ignored, as no decision depends on them: {_listed(other)}")
+        found.append(f"ignored, as no decision depends on them: {_join_counts(other)}")
     return found

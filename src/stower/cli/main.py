@@ -79,9 +79,9 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click."""
-        return super().parse_args(ctx, [self._switched(arg) for arg in args])
+        return super().parse_args(ctx, [self._parse_switch(arg) for arg in args])
 
-    def _switched(self, arg: str) -> str:
+    def _parse_switch(self, arg: str) -> str:
         name, _, value = arg.partition("=")
         if value not in ("true", "false"):
             return arg
@@ -120,9 +120,9 @@ def load_verb(name: str) -> Any:
     verb = importlib.import_module(f"stower.cli.verbs.{name.replace('-', '_')}")
     run = verb.run
     if getattr(verb, "WATCHED", False):
-        from stower.cli.watch import watched
+        from stower.cli.watch import add_watch
 
-        run = watched(run)
+        run = add_watch(run)
     made = typer.Typer(**PLAIN)
     made.command(verb.NAME, epilog=verb.EPILOG, cls=Verb)(run)
     return typer.main.get_command(made)

@@ -17,7 +17,7 @@ def print_negotiations(found: Iterable[Negotiation], now_ns: int) -> None:
     for one in found:
         first = lines(_about(one, now_ns))
         for claim in one.claims:
-            shown.add_row(first, lines(named(claim)), lines(states(claim)), claim.awaits)
+            shown.add_row(first, lines(describe_claim(claim)), lines(states(claim)), claim.awaits)
             first = lines(())
         if one.awaits or not one.claims:
             shown.add_row(first, "", "", one.awaits)
@@ -47,7 +47,7 @@ def _about(one: Negotiation, now_ns: int) -> Iterable[str]:
         yield f"selected: {one.selected_node}"
 
 
-def named(claim: ClaimState) -> list[str]:
+def describe_claim(claim: ClaimState) -> list[str]:
     """Returns a claim and its driver, line by line."""
     return [text for text in (claim.claim, claim.driver) if text]
 

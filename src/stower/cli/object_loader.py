@@ -26,7 +26,7 @@ OWN_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 SIMULATED: Final = "stower://"
 
 
-class Loading(msgspec.Struct, rename="camel"):
+class LoadResult(msgspec.Struct, rename="camel"):
     """What came of it."""
 
     created: int = 0
@@ -36,7 +36,7 @@ class Loading(msgspec.Struct, rename="camel"):
     messages: list[str] = msgspec.field(default_factory=list)
 
     @property
-    def done(self) -> int:
+    def done_count(self) -> int:
         """How many were dealt with."""
         return self.created + self.already_there + self.failed
 
@@ -46,7 +46,7 @@ class _Meta(msgspec.Struct):
     namespace: str = ""
 
 
-class _Named(msgspec.Struct):
+class _NamedObject(msgspec.Struct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
 
 
@@ -71,7 +71,7 @@ class Loader:
     def __init__(
         self, kube: Kube, namespace: str, kinds: dict[tuple[str, str], tuple[str, bool]]
     ) -> None:
-        self.result = Loading()
+        self.result = LoadResult()
         self._kube = kube
         self._namespace = namespace
         self._kinds = kinds
@@ -95,7 +95,7 @@ class Loader:
         for found in objects:
             try:
                 kind = msgspec.json.decode(found.data, type=TypeMeta)
-                meta = msgspec.json.decode(found.data, type=_Named).metadata
+                meta = msgspec.json.decode(found.data, type=_NamedObject).metadata
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 self._fail(f"{found.where}: {error}")
                 continue
@@ -104,18 +104,18 @@ class Loader:
             else:
                 if speed and found.created_s is not None:
                     first_s = found.created_s if first_s is None else first_s
-                    await _until(began + (found.created_s - first_s) / speed)
+                    await _sleep_until(began + (found.created_s - first_s) / speed)
                 elif rate:
-                    await _until(began + pods / rate)
+                    await _sleep_until(began + pods / rate)
                 pods += 1
-                data = prepared(found, speed) if found.created_s is not None else found.data
+                data = prepare_pod(found, speed) if found.created_s is not None else found.data
                 await self._free.acquire()
                 task = asyncio.create_task(self._pod(found, kind, meta, data))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-            progress(self.result.done)
+            progress(self.result.done_count)
         await asyncio.gather(*self._tasks)
-        progress(self.result.done)
+        progress(self.result.done_count)
         self.result.seconds = time.monotonic() - began
 
     async def _pod(self, found: RawObject, kind: TypeMeta, meta: _Meta, data: bytes) -> None:
@@ -172,7 +172,7 @@ class Loader:
                     made = await self._kube.ask("POST", "/api/v1/namespaces", body)
                     if made.status not in (201, 409):
                         return made.status, made.message
-                elif not _passes(answer) or time.monotonic() >= end:
+                elif not _is_temporary(answer) or time.monotonic() >= end:
                     return answer.status, answer.message
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
@@ -183,13 +183,13 @@ class Loader:
             self.result.messages.append(message)
 
 
-def _passes(answer: Response) -> bool:
+def _is_temporary(answer: Response) -> bool:
     """Whether it may be taken a moment later; a new namespace has no service account at first."""
     no_account = answer.status == 403 and "serviceaccount" in answer.message
     return no_account or answer.status == 429 or answer.status >= 500
 
 
-async def _until(moment: float) -> None:
+async def _sleep_until(moment: float) -> None:
     wait = moment - time.monotonic()
     if wait > 0:
         await asyncio.sleep(wait)
@@ -203,7 +203,7 @@ def _node(data: bytes) -> bytes:
     return edit(data, {"spec": {"providerID": SIMULATED + str(obj["metadata"].get("name"))}})
 
 
-def prepared(found: RawObject, speed: float) -> bytes:
+def prepare_pod(found: RawObject, speed: float) -> bytes:
     """A trace's pod as an API server takes it: devices have limits; it ends as it did."""
     obj: Any = msgspec.json.decode(found.data)
     for container in obj["spec"]["containers"]:

@@ -145,13 +145,13 @@ def bad_input(message: str) -> typer.Exit:
     return typer.Exit(BAD_INPUT)
 
 
-def failed(message: str) -> typer.Exit:
+def failure(message: str) -> typer.Exit:
     """Say what could not be done; `raise` the result to end with exit code 1."""
     sys.stderr.write(f"stower: error: {printable(message)}\n")
     return typer.Exit(1)
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """So many of them."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 

@@ -128,7 +128,7 @@ def _runs(order: Order, trace: Trace, update: OnProgress | None) -> Iterator[Run
     context = multiprocessing.get_context("spawn")
     arrived = context.Value("q", 0)
     with context.Pool(jobs, _share, (arrived,)) as pool:
-        found = pool.imap_unordered(_one, tasks)
+        found = pool.imap_unordered(_run_one, tasks)
         for _ in tasks:
             while True:
                 try:
@@ -149,7 +149,7 @@ def _share(arrived: Any) -> None:
     _arrived = arrived
 
 
-def _one(task: tuple[Trace, str, int]) -> Run:
+def _run_one(task: tuple[Trace, str, int]) -> Run:
     def on_load(load: int) -> None:
         with _arrived.get_lock():
             _arrived.value += load > 0

@@ -7,8 +7,8 @@ import msgspec
 
 from stower.cli.fault_runs import check_seeds
 from stower.cli.gates import features_of
-from stower.cli.inputs import InputError, Loaded, describe_ignored, load
-from stower.cli.output import Output, bad_input, emit, failed, note, progress
+from stower.cli.inputs import InputError, LoadedWorkload, describe_ignored, load
+from stower.cli.output import Output, bad_input, emit, failure, note, progress
 from stower.cli.output_files import check_target
 from stower.cli.placement_reports import print_reports, summary
 from stower.cli.plot import PlotError, check_plot, plot
@@ -39,7 +39,7 @@ def run_placement(given: SimulateArguments) -> bool:
             policies = [("recorded", loaded.built.configuration)]
         if loaded.built is not None and given.objects is not None:
             raise bad_input("--objects: a recording does not contain complete objects")
-        reports = [_simulated(given, options, loaded, *policy) for policy in policies]
+        reports = [_simulate(given, options, loaded, *policy) for policy in policies]
         if given.plot_file is not None:
             plot(reports, given.plot_file)
     except (InputError, PlotError) as error:
@@ -69,10 +69,10 @@ def _options(given: SimulateArguments) -> Options:
     )
 
 
-def _simulated(
+def _simulate(
     given: SimulateArguments,
     options: Options,
-    loaded: Loaded,
+    loaded: LoadedWorkload,
     name: str,
     document: dict[str, Any] | None,
 ) -> Report:
@@ -84,11 +84,11 @@ def _simulated(
     if recorder is not None:
         recorder.close()
         if recorder.cut:
-            raise failed(f"--record {given.record}: the recording is incomplete: {recorder.cut}")
+            raise failure(f"--record {given.record}: the recording is incomplete: {recorder.cut}")
     return report
 
 
-def _write_objects(loaded: Loaded, report: Report, path: Path) -> None:
+def _write_objects(loaded: LoadedWorkload, report: Report, path: Path) -> None:
     try:
         with path.open("wb") as file:
             file.writelines(d + b"\n" for d in loaded.with_assignments(report.assignments))

@@ -98,7 +98,7 @@ def from_zero(axis: Any) -> None:
     axis.set_ylim(bottom=0, top=None if axis.get_ylim()[1] > 0.1 else 1)
 
 
-def tell_nothing(axis: Any, text: str) -> None:
+def draw_empty(axis: Any, text: str) -> None:
     """A panel that has nothing to show says so."""
     axis.set_axis_off()
     axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes)
@@ -209,7 +209,7 @@ def _curve(axis: Any, report: "Report", resources: list[str]) -> None:
     if resources:
         axis.legend(fontsize="small")
     if not arrivals:
-        tell_nothing(axis, "No pods arrived.")
+        draw_empty(axis, "No pods arrived.")
 
 
 def _heat(axis: Any, report: "Report", resource: str) -> None:

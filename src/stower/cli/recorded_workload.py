@@ -31,7 +31,7 @@ BIND: Final = b'"write":"Bind"'
 DELETE: Final = b'"write":"DeletePod"'
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class RecordedWorkload(msgspec.Struct, frozen=True):
     """The history, how things stood at its end, and how the engine was built."""
 
     history: Workload
@@ -82,17 +82,17 @@ class _History:
         at_ns = told.at_ns - self._begun_ns
         event = told.event
         if isinstance(event, Listed):
-            self._listed(event.objects, at_ns)
+            self._handle_list(event.objects, at_ns)
         elif isinstance(event, Observed):
-            self._observed(event.type, event.object, at_ns)
+            self._handle_object(event.type, event.object, at_ns)
         if BIND in told.writes or DELETE in told.writes:
             for write in _writes(told):
                 if write.write == "Bind":
                     self._ours.add(write.uid)
                 elif write.write == "DeletePod":
-                    self._lose(self._pod_of(write.uid))
+                    self._lose_pod(self._pod_of(write.uid))
 
-    def _listed(self, objects: Iterable[ApiObject], at_ns: int) -> None:
+    def _handle_list(self, objects: Iterable[ApiObject], at_ns: int) -> None:
         now = {_key(obj): obj for obj in objects}
         if self.first is None:
             self.first = tuple(now.values())
@@ -104,12 +104,12 @@ class _History:
         for key, obj in [*self.objects.items()]:
             found = now.get(key)
             if found is None or found.metadata.uid != obj.metadata.uid:
-                self._observed(WatchType.DELETED, obj, at_ns)
+                self._handle_object(WatchType.DELETED, obj, at_ns)
         for key, obj in now.items():
             if self.objects.get(key) != obj:
-                self._observed(WatchType.MODIFIED, obj, at_ns)
+                self._handle_object(WatchType.MODIFIED, obj, at_ns)
 
-    def _observed(self, type: WatchType, obj: ApiObject, at_ns: int) -> None:
+    def _handle_object(self, type: WatchType, obj: ApiObject, at_ns: int) -> None:
         key = _key(obj)
         known = self.objects.get(key)
         if type is WatchType.DELETED:
@@ -118,7 +118,7 @@ class _History:
             del self.objects[key]
         else:
             if known is not None and known.metadata.uid != obj.metadata.uid:
-                self._observed(WatchType.DELETED, known, at_ns)
+                self._handle_object(WatchType.DELETED, known, at_ns)
                 known = None
             self.objects[key] = obj
             type = WatchType.ADDED if known is None else WatchType.MODIFIED
@@ -128,7 +128,7 @@ class _History:
         if isinstance(obj, Node) and type is WatchType.DELETED:
             for pod in self.objects.values():
                 if isinstance(pod, Pod) and pod.spec.node_name == obj.metadata.name:
-                    self._lose(pod)
+                    self._lose_pod(pod)
         # What provisioners make of claims, whoever runs this makes anew.
         is_made = (isinstance(obj, PersistentVolumeClaim) and type is WatchType.MODIFIED) or (
             isinstance(obj, PersistentVolume) and type is not WatchType.DELETED
@@ -171,7 +171,7 @@ class _History:
         pods = (obj for obj in self.objects.values() if isinstance(obj, Pod))
         return next((pod for pod in pods if pod.metadata.uid == uid), None)
 
-    def _lose(self, pod: Pod | None) -> None:
+    def _lose_pod(self, pod: Pod | None) -> None:
         """It goes because of what was decided, or with its node; its controller makes another."""
         if pod is None:
             return
@@ -239,7 +239,7 @@ class _History:
         )
 
 
-def recorded(path: Path) -> Recorded:
+def read_recorded_workload(path: Path) -> RecordedWorkload:
     """What is in a recording. Raises InvalidObject and OSError."""
     history, built = _History(), None
     for line in read(path):
@@ -249,7 +249,7 @@ def recorded(path: Path) -> Recorded:
             built = built or line
     if built is None or history.first is None:
         raise InvalidObject("file", "no list of objects", "a recording with such a list")
-    return Recorded(history.workload(), history.end(), built)
+    return RecordedWorkload(history.workload(), history.end(), built)
 
 
 def _writes(told: Told) -> list[_Write]:

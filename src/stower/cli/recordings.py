@@ -69,7 +69,7 @@ def recorder_of(
         raise bad_input(f"--record {path}: {error.strerror}") from None
 
 
-def built_again(line: BuiltLine) -> Engine:
+def rebuild_engine(line: BuiltLine) -> Engine:
     """An engine as the recording says. Raises InvalidObject."""
     return build_engine(
         line.configuration,

@@ -5,8 +5,8 @@ import contextlib
 import secrets
 from pathlib import Path
 
-from stower.cli.output import bad_input, console, failed, progress
-from stower.cli.recordings import built_again
+from stower.cli.output import bad_input, console, failure, progress
+from stower.cli.recordings import rebuild_engine
 from stower.cli.serving_options import token_of
 from stower.cli.shutdown import stop_event
 from stower.dashboard.app import Dashboard
@@ -32,8 +32,8 @@ def serve(recording: Path, port: int, token_file: Path | None) -> None:
 
 async def _serve(recording: Path, ends: tuple[int, int], port: int, token: str) -> None:
     stop = asyncio.create_task(stop_event().wait())
-    dashboard = Dashboard(built_again)
-    player = Player(recording, built_again, dashboard.watching, ends)
+    dashboard = Dashboard(rebuild_engine)
+    player = Player(recording, rebuild_engine, dashboard.watching, ends)
     routes = dashboard.routes(player, StaticTokenAuthorizer(token))
     async with contextlib.AsyncExitStack() as stack:
         health = {"recording": lambda: player.is_ready}
@@ -43,7 +43,7 @@ async def _serve(recording: Path, ends: tuple[int, int], port: int, token: str) 
             text = (
                 f"cannot listen on {LOOPBACK}:{port}: {os_error_text(error)}; give another --port"
             )
-            raise failed(text) from None
+            raise failure(text) from None
         player.go_to((ends[1] - ends[0]) / 1e9)
         playing = asyncio.create_task(player.run())
         console().print(

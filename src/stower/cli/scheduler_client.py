@@ -30,7 +30,7 @@ def read_token(path: Path) -> str:
     return token
 
 
-def opened(url: str, token: str, seconds: float) -> HTTPResponse:
+def open_url(url: str, token: str, seconds: float) -> HTTPResponse:
     """The answer, to be closed; so long is waited for each part of it. Raises what urllib does."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

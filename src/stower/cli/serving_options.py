@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from stower.cli.output import bad_input
-from stower.cli.recordings import built_again
+from stower.cli.recordings import rebuild_engine
 from stower.cli.scheduler_client import read_token
 from stower.live.shell_runner import LOOPBACK, ServingOptions
 from stower.record.lines import Engine as Built
@@ -69,7 +69,7 @@ def build_serving_options(
     from stower.metrics.catalogue import Metrics
 
     token = token_of(token_file) if token_file is not None else ""
-    dashboard = Dashboard(built_again, built)
+    dashboard = Dashboard(rebuild_engine, built)
     return ServingOptions(
         Metrics(), port, token, bind_address, certificate, key, dashboard, [dashboard.watching]
     )

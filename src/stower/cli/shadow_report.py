@@ -25,7 +25,7 @@ ORDER: Final = {
 DIFFERENCES_SHOWN: Final = 1_000
 
 
-def told(found: Judgement) -> str:
+def format_judgement(found: Judgement) -> str:
     """One decision as a line."""
     where = f"{found.pod} -> {found.node or 'no node'}"
     of = f"score {found.node_score} of {found.score}, rank {found.rank} of {found.feasible:,}"
@@ -46,7 +46,7 @@ def told(found: Judgement) -> str:
             return f"{where}: {found.verdict}"
 
 
-class Telling:
+class JudgementPrinter:
     """Tells of each decision as it comes."""
 
     def __init__(self, output: Output, verbose: bool) -> None:
@@ -56,7 +56,7 @@ class Telling:
 
     def __call__(self, found: Judgement) -> None:
         if self._output is Output.TABLE and (self._verbose or found.verdict != "agrees"):
-            self._out.print(printable(told(found)), soft_wrap=True)
+            self._out.print(printable(format_judgement(found)), soft_wrap=True)
 
 
 def report(shadow: ShadowComparer, pending: list[Judgement], output: Output) -> bool:
@@ -76,7 +76,7 @@ def report(shadow: ShadowComparer, pending: list[Judgement], output: Output) -> 
             share = f"{100 * counts[name] / total:.2f}" if total and name != "missed" else ""
             shown.add_row(name, f"{counts[name]:,}", share, text)
     console().print(shown)
-    reasons = Counter(_why(one) for one in shadow.differences)
+    reasons = Counter(_reason_key(one) for one in shadow.differences)
     if reasons:
         why = table("Reasons", "count", "verdict", "reason", right=("count",))
         for (verdict, reason), count in sorted(reasons.items(), key=lambda r: (-r[1], r[0])):
@@ -91,7 +91,7 @@ def report(shadow: ShadowComparer, pending: list[Judgement], output: Output) -> 
     return agrees
 
 
-def _why(found: Judgement) -> tuple[str, str]:
+def _reason_key(found: Judgement) -> tuple[str, str]:
     if found.verdict == "refuses":
         return found.verdict, "; ".join(found.reasons)
     if found.verdict == "differs":

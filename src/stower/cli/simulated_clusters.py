@@ -40,34 +40,34 @@ def describe(
             document = read_yaml_document(str(file))
         except InputError as error:
             raise bad_input(str(error)) from None
-        return document, checked(document, str(file))
+        return document, check_cluster(document, str(file))
     capacity = {"cpu": cpu, "memory": memory, "pods": str(pods)}
     pool = {
         "name": "node",
         "count": NODES if nodes is None else nodes,
         "capacity": capacity,
-        "zones": _listed(zones),
+        "zones": _split_zones(zones),
     }
     document = {"apiVersion": "stower.dev/v1", "kind": "Cluster", "pools": [pool]}
-    return document, checked(document, "--nodes")
+    return document, check_cluster(document, "--nodes")
 
 
-def says_so(document: dict[str, Any], cpu: str, memory: str, pods: int, zones: str) -> bool:
+def is_same_cluster(document: dict[str, Any], cpu: str, memory: str, pods: int, zones: str) -> bool:
     """Whether the document describes nodes that are like that already."""
     pools = document.get("pools") or [{}]
     wanted = {"cpu": cpu, "memory": memory, "pods": str(pods)}
     found = pools[0].get("capacity"), pools[0].get("zones")
-    return len(pools) == 1 and found == (wanted, _listed(zones))
+    return len(pools) == 1 and found == (wanted, _split_zones(zones))
 
 
-def _listed(zones: str) -> list[str]:
+def _split_zones(zones: str) -> list[str]:
     found = zones.split(",") if zones else []
     if not all(found):
         raise bad_input(f"--zones: got {zones!r}, want names separated by commas")
     return found
 
 
-def checked(document: dict[str, Any], where: str) -> Cluster:
+def check_cluster(document: dict[str, Any], where: str) -> Cluster:
     """The cluster of a document; wrong input ends the command."""
     try:
         return read_cluster(document)

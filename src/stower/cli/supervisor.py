@@ -52,7 +52,7 @@ class UpError(Exception):
 
 
 @contextlib.contextmanager
-def held(state: Path) -> Iterator[None]:
+def hold_state(state: Path) -> Iterator[None]:
     """Hold the directory. Raises UpError where another does, or it cannot be written to."""
     try:
         state.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def held(state: Path) -> Iterator[None]:
 def is_held(state: Path) -> bool:
     """Whether a supervisor runs from the directory."""
     try:
-        with held(state):
+        with hold_state(state):
             return False
     except UpError:
         return True
@@ -151,14 +151,14 @@ class Child:
         except TimeoutError:
             await self.stop()
             raise UpError(f"{self.name} did not start within {START_SECONDS_MAX:.0f} s") from None
-        raise UpError(self._why(self.log_at))
+        raise UpError(self._read_last_line(self.log_at))
 
     async def start(self) -> None:
         """Both. Raises UpError."""
         await self.launch()
         await self.ready()
 
-    def _why(self, at: int) -> str:
+    def _read_last_line(self, at: int) -> str:
         """The last line that it said."""
         with self.log.open("rb") as log:
             log.seek(at)
@@ -244,7 +244,7 @@ class Supervisor:
             code = await child.process.wait()
             if time.monotonic() - began > PAUSE_SECONDS_MAX:
                 pause = PAUSE_SECONDS
-            self.tell(f"{child.name} ended ({_ended(code)}); restarting")
+            self.tell(f"{child.name} ended ({_describe_exit(code)}); restarting")
             while True:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, PAUSE_SECONDS_MAX)
@@ -300,7 +300,7 @@ def _keep_port(child: Child, url: str) -> None:
     child.arguments[at] = str(urlsplit(url).port)
 
 
-def _ended(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code < 0:
         with contextlib.suppress(ValueError):
             return signal.Signals(-code).name

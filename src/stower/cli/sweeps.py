@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.cli.inputs import InputError, Loaded, load, load_generated
+from stower.cli.inputs import InputError, LoadedWorkload, load, load_generated
 from stower.cli.parquet import ENDING, write_parquet
 from stower.cli.plugins import plugins_of
 from stower.cli.workers import quiet
@@ -87,7 +87,7 @@ def read_generated(text: str) -> tuple[int, int, Course | None]:
     return counts[0], counts[1], Course(PROCESSES[arrivals], ns / SECOND_NS, lifetime)
 
 
-_loaded: dict[str, Loaded] = {}  # of this process: a file is read once for all of its runs
+_loaded: dict[str, LoadedWorkload] = {}  # of this process: a file is read once for all of its runs
 
 
 def run_task(task: Task) -> Row:

@@ -55,7 +55,7 @@ class TextError(Exception):
         self.field = field
 
 
-def shown(text: str) -> str:
+def shorten(text: str) -> str:
     """Text as an error repeats it: never longer than SHOWN_LENGTH_MAX."""
     return text if len(text) <= SHOWN_LENGTH_MAX else text[: SHOWN_LENGTH_MAX - 3] + "..."
 
@@ -77,7 +77,7 @@ def read_chunks(stream: BinaryIO) -> Iterator[bytes]:
         raise TextError(f"cannot be read: {error.strerror or error}") from None
 
 
-def bounded(chunks: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
+def limit_bytes(chunks: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
     total = 0
     for chunk in chunks:
         total += len(chunk)
@@ -108,7 +108,7 @@ class _Unpacker(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def unpacked(chunks: Iterable[bytes], packing: str) -> Iterator[bytes]:
+def unpack(chunks: Iterable[bytes], packing: str) -> Iterator[bytes]:
     """Decompressed text of one stream or several in a row, in steps of at most 8 MiB."""
 
     def new() -> _Unpacker:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from stower.cli.plot import COLOURS, from_zero, pyplot, save, tell_nothing
+from stower.cli.plot import COLOURS, draw_empty, from_zero, pyplot, save
 from stower.model.quantity import parse_quantity
 
 if TYPE_CHECKING:  # their modules import the engine, which `stower devices` does not need
@@ -66,7 +66,7 @@ def plot_devices(found: "Overview", path: Path) -> None:
              xlabel="% of the device's first capacity, or of the device, by claim")  # fmt: skip
     axis.invert_yaxis()
     if not devices:
-        tell_nothing(axis, "No devices.")
+        draw_empty(axis, "No devices.")
     save(figure, path)
 
 
@@ -104,5 +104,5 @@ def plot_warm(pools: Sequence["PoolState"], path: Path) -> None:
         from_zero(axis)
         axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1))
     if not pools:
-        tell_nothing(axes[0, 0], "No warm pools.")
+        draw_empty(axes[0, 0], "No warm pools.")
     save(figure, path)

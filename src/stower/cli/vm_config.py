@@ -17,7 +17,7 @@ def with_vm_config(document: Document | None, path: Path | None) -> Document | N
     """The configuration, in which profiles that schedule VMs and do not say how have what neon's
     file says: that one, or where None is given, the one that neon's manifests mount, if it is
     there. Raises InputError."""
-    wanting = [profile for profile in _profiles(document) if _wants(profile)]
+    wanting = [profile for profile in _profiles(document) if _needs_arguments(profile)]
     if not wanting:
         if path is not None:
             raise InputError(f"--vm-config {path}: no profile enables {ENFORCER}")
@@ -33,13 +33,13 @@ def with_vm_config(document: Document | None, path: Path | None) -> Document | N
         raise InputError(f"--vm-config {source}: {error}") from None
     args = msgspec.to_builtins(config)
 
-    def configured(profile: Any) -> Any:
+    def configure(profile: Any) -> Any:
         if not any(profile is one for one in wanting):
             return profile
         own = [*(profile.get("pluginConfig") or ()), {"name": ENFORCER, "args": args}]
         return {**profile, "pluginConfig": own}
 
-    return {**(document or {}), "profiles": [configured(one) for one in _profiles(document)]}
+    return {**(document or {}), "profiles": [configure(one) for one in _profiles(document)]}
 
 
 def _profiles(document: Document | None) -> list[Any]:
@@ -47,7 +47,7 @@ def _profiles(document: Document | None) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _wants(profile: Any) -> bool:
+def _needs_arguments(profile: Any) -> bool:
     """Whether it enables the plugin, and has no arguments for it."""
     if not isinstance(profile, dict):
         return False

@@ -22,11 +22,11 @@ Every = Annotated[
 ]
 
 
-def watched(run: Callable[..., None]) -> Callable[..., None]:
+def add_watch(run: Callable[..., None]) -> Callable[..., None]:
     """The same with --watch."""
 
     @wraps(run)
-    def again(*args: Any, watch: bool = False, every: float = SECONDS, **given: Any) -> None:
+    def run_watched(*args: Any, watch: bool = False, every: float = SECONDS, **given: Any) -> None:
         if not watch:
             run(*args, **given)
             return
@@ -41,13 +41,13 @@ def watched(run: Callable[..., None]) -> Callable[..., None]:
         )
         for name, default, annotation in (("watch", False, Watch), ("every", SECONDS, Every))
     ]
-    found: Any = again
+    found: Any = run_watched
     found.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])
     found.__annotations__ = {**run.__annotations__, "watch": Watch, "every": Every}
-    return again
+    return run_watched
 
 
-class _Held(io.StringIO):
+class _HeldOutput(io.StringIO):
     """What is written, held back. Says of itself what the real one would."""
 
     def __init__(self, instead_of: Any, is_terminal: bool) -> None:
@@ -68,7 +68,7 @@ def _repeat(run: Callable[[], None], every_s: float) -> None:
     is_redrawn, is_first = can_redraw(), True
     try:
         while True:
-            shown, said, code = _once(run, is_terminal)
+            shown, said, code = _run_once(run, is_terminal)
             if code and is_first and not shown:  # what is wrong now will not be right by itself
                 sys.stderr.write(said)
                 raise typer.Exit(code)
@@ -85,9 +85,9 @@ def _repeat(run: Callable[[], None], every_s: float) -> None:
         raise typer.Exit(0) from None
 
 
-def _once(run: Callable[[], None], is_terminal: bool) -> tuple[str, str, int]:
+def _run_once(run: Callable[[], None], is_terminal: bool) -> tuple[str, str, int]:
     """What it shows, what else it says, and its exit code."""
-    shown, said = _Held(sys.stdout, is_terminal), _Held(sys.stderr, False)
+    shown, said = _HeldOutput(sys.stdout, is_terminal), _HeldOutput(sys.stderr, False)
     code = 0
     with redirect_stdout(shown), redirect_stderr(said):
         try:

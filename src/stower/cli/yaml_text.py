@@ -24,7 +24,7 @@ import msgspec
 import yaml
 from yaml import events
 
-from stower.cli.text_stream import TextError, shown
+from stower.cli.text_stream import TextError, shorten
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -216,7 +216,7 @@ class _Builder:
         self._nodes += 1
         self._text += len(text)
         if tag is not None:
-            value = self._tagged(event, tag, text)
+            value = self._build_tagged(event, tag, text)
         elif event.implicit[0]:
             top = self._stack[-1] if self._stack else None
             if text == "<<" and top is not None and type(top.value) is dict and top.key is None:
@@ -265,9 +265,9 @@ class _Builder:
     def alias(self, event: Any) -> None:
         node = self._anchors.get(event.anchor)
         if node is None:
-            raise self._error(f"no anchor &{shown(event.anchor)} before this alias", event)
+            raise self._error(f"no anchor &{shorten(event.anchor)} before this alias", event)
         if not node.closed:
-            raise self._error(f"the anchor &{shown(event.anchor)} contains itself", event)
+            raise self._error(f"the anchor &{shorten(event.anchor)} contains itself", event)
         self._nodes += node.nodes
         self._text += node.text
         self._alias_nodes += node.nodes
@@ -298,7 +298,7 @@ class _Builder:
             key = self._key(value, event)
             if key in container:
                 parent.key = key  # so that the path in the error names it
-                raise self._error(f'duplicate key "{shown(key)}"', event)
+                raise self._error(f'duplicate key "{shorten(key)}"', event)
             parent.key = key
         elif parent.merging:
             if type(value) is not dict and type(value) is not list:
@@ -331,10 +331,10 @@ class _Builder:
             return "true" if value else "false"
         if type(value) is int:
             return str(value)
-        text = shown(event.value) if type(event) is events.ScalarEvent else "an alias"
+        text = shorten(event.value) if type(event) is events.ScalarEvent else "an alias"
         raise self._error(f'got "{text}" as a key, want text (put it in quotes)', event)
 
-    def _tagged(self, event: Any, tag: str, text: str) -> Any:
+    def _build_tagged(self, event: Any, tag: str, text: str) -> Any:
         """A scalar with an explicit tag, which its text must agree with."""
         if tag in _STRING_TAGS:
             return text
@@ -346,7 +346,7 @@ class _Builder:
             value = msgspec.Raw(json_number(float(value)))
         types = {"int": int, "float": msgspec.Raw, "bool": bool, "null": type(None)}
         if type(value) is not types[want]:
-            raise self._error(f'got "{shown(text)}", want a value of the tag !!{want}', event)
+            raise self._error(f'got "{shorten(text)}", want a value of the tag !!{want}', event)
         return value
 
     def _error(self, message: str, event: Any) -> TextError:
@@ -354,7 +354,7 @@ class _Builder:
         return TextError(message, self._first_line + mark.line, mark.column + 1, self._path())
 
     def _tag_error(self, event: Any) -> TextError:
-        tag = shown(event.tag.replace(_TAG, "!!"))
+        tag = shorten(event.tag.replace(_TAG, "!!"))
         return self._error(f"the tag {tag} is not allowed", event)
 
     def _too_deep(self, event: Any) -> TextError:
@@ -370,7 +370,7 @@ class _Builder:
                 path += f"[{len(node.value)}]"
             elif node.key is not None:
                 plain = _PLAIN_KEY.fullmatch(node.key)
-                path += f".{node.key}" if plain else f"[{shown(node.key)}]"
+                path += f".{node.key}" if plain else f"[{shorten(node.key)}]"
         return path.removeprefix(".") or None
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from stower.dashboard.forked_queries import Unanswered, aside
+from stower.dashboard.forked_queries import QueryError, run_in_child
 
 PAUSE_SECONDS: Final = 0.1  # from one to the next: each stops the scheduler for a moment
 KEPT_SECONDS: Final = 1.0
@@ -30,19 +30,19 @@ class Answers:
         self._turn = asyncio.Lock()
         self._moment = 0
 
-    async def of(self, question: str, prepared: Prepared) -> bytes:
-        """The answer. Raises Unanswered."""
+    async def get(self, question: str, prepared: Prepared) -> bytes:
+        """The answer. Raises QueryError."""
         until_s, answer = self._kept.get(question, (0.0, b""))
         if time.monotonic() < until_s:
             return answer
         task = self._asked.get(question)
         if task is None:
             if len(self._asked) >= WAITING_MAX:
-                raise Unanswered(f"too many requests: {WAITING_MAX} are waiting")
+                raise QueryError(f"too many requests: {WAITING_MAX} are waiting")
             task = self._asked[question] = asyncio.create_task(
                 self._find(question, prepared, self._moment)
             )
-            task.add_done_callback(lambda done: self._done(question, done))
+            task.add_done_callback(lambda done: self._on_done(question, done))
         return await asyncio.shield(task)
 
     def forget(self) -> None:
@@ -51,7 +51,7 @@ class Answers:
         self._kept.clear()
         self._asked.clear()
 
-    def _done(self, question: str, task: asyncio.Task[bytes]) -> None:
+    def _on_done(self, question: str, task: asyncio.Task[bytes]) -> None:
         if self._asked.get(question) is task:
             del self._asked[question]
         if not task.cancelled():
@@ -60,7 +60,7 @@ class Answers:
     async def _find(self, question: str, prepared: Prepared, moment: int) -> bytes:
         async with self._turn:
             began_s = time.monotonic()
-            answer = await aside(await prepared())
+            answer = await run_in_child(await prepared())
             took_s = time.monotonic() - began_s
             if moment == self._moment:
                 until_s = began_s + took_s + max(KEPT_SECONDS, KEPT_TIMES * took_s)

@@ -18,9 +18,9 @@ from aiohttp import web
 
 from stower.dashboard.answers import Answers
 from stower.dashboard.board import SAMPLE_SECONDS, Board
-from stower.dashboard.forked_queries import Unanswered
+from stower.dashboard.forked_queries import QueryError
 from stower.dashboard.player import Player
-from stower.dashboard.source import Rebuild, Running, Source
+from stower.dashboard.source import Rebuild, RunningSource, Source
 from stower.dashboard.views import VIEWS, View
 from stower.live.authorization import Authorizer
 from stower.live.endpoint import Handler, error_response, with_authorization
@@ -61,7 +61,7 @@ class _Page:
         self.is_lost = False
         self._transport = request.transport
 
-    def tell(self, line: bytes) -> None:
+    def add_line(self, line: bytes) -> None:
         if self.is_lost:
             return
         self.lines.append(line)
@@ -69,11 +69,11 @@ class _Page:
         self.awake.set()
         if self.size > WAITING_MAX:  # nobody reads
             self.is_lost = True
-            self.taken()
+            self.take()
             if self._transport is not None:
                 self._transport.abort()
 
-    def taken(self) -> bytes:
+    def take(self) -> bytes:
         lines, self.lines, self.size = self.lines, [], 0
         self.awake.clear()
         return b"".join(b"data: %s\n\n" % line for line in lines)
@@ -96,7 +96,7 @@ class Dashboard:
         """The routes for a scheduler."""
         assert self._built is not None
         self._sampling = asyncio.create_task(self._sample(scheduler))
-        return self.routes(Running(scheduler, self._built), door)
+        return self.routes(RunningSource(scheduler, self._built), door)
 
     def routes(self, source: Source, door: Authorizer) -> Sequence[web.RouteDef]:
         """The routes."""
@@ -145,8 +145,8 @@ class Dashboard:
                 414, f"the query is longer than {QUESTION_CHARACTERS_MAX:,} characters"
             )
 
-        async def prepared() -> Callable[[], bytes]:
-            await source.arrived()
+        async def prepare() -> Callable[[], bytes]:
+            await source.wait_for_arrival()
             details = await source.pod_object(query.get("pod", "")) if name == "pod" else {}
 
             def work() -> bytes:
@@ -156,8 +156,8 @@ class Dashboard:
             return work
 
         try:
-            body = await self._answers.of(question, prepared)
-        except Unanswered as error:
+            body = await self._answers.get(question, prepare)
+        except QueryError as error:
             return error_response(422, str(error))
         return web.Response(body=body, content_type="application/json", headers=HEADERS)
 
@@ -176,7 +176,7 @@ class Dashboard:
                 await response.write(b"data: %s\n\n" % line)
             while not page.is_lost:
                 await page.awake.wait()
-                await response.write(page.taken())
+                await response.write(page.take())
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
@@ -190,7 +190,7 @@ class Dashboard:
             took_s, began_s = 0.0, time.monotonic()
             for line in self._lines(source):
                 for page in list(self._pages) if line else ():
-                    page.tell(line)
+                    page.add_line(line)
                 took_s += time.monotonic() - began_s
                 await asyncio.sleep(0)
                 began_s = time.monotonic()

@@ -105,7 +105,7 @@ class Board(Observer):
             yield _line(begin=True)
         if engine is None:
             self._state = None
-            standing = {"leads": False, "ready": source.is_ready, **source.standing()}
+            standing = {"leads": False, "ready": source.is_ready, **source.get_position()}
             yield _line(standing=standing)
             return
         known = self._rows
@@ -163,8 +163,8 @@ class Board(Observer):
         return _line(
             standing={
                 "leads": source.is_leader, "ready": source.is_ready,
-                "profiles": sorted(engine.profiles), "plugins": _scoring(engine),
-                "nowNs": source.now_ns, **source.standing(),
+                "profiles": sorted(engine.profiles), "plugins": _list_score_weights(engine),
+                "nowNs": source.now_ns, **source.get_position(),
             },
             queue={place.name.lower().replace("_", " "): n for place, n in counts.items() if n},
             waiting=[
@@ -192,7 +192,7 @@ def _part(ordered: list[float], part: float) -> float:
     return ordered[int(len(ordered) * part)] if ordered else 0.0
 
 
-def _scoring(engine: Engine) -> dict[str, int]:
+def _list_score_weights(engine: Engine) -> dict[str, int]:
     """Plugins that score, with their weights; of all profiles, the first that has one."""
     found: dict[str, int] = {}
     for profile in engine.profiles.values():
@@ -239,14 +239,14 @@ def _row(state: ClusterState, row: int) -> bytes:
             or any(taint.effect == "NoExecute" for taint in node.spec.taints or ()),
             "amounts": amounts | devices,
             "pods": sorted(
-                [entry.pod.key, kind_of(entry.pod, users), *_asked(entry), entry.is_assumed]
+                [entry.pod.key, kind_of(entry.pod, users), *_get_requests(entry), entry.is_assumed]
                 for entry in state.pods_by_row[row].values()
             ),
         }
     )  # fmt: skip
 
 
-def _asked(entry: PodEntry) -> tuple[int, int]:
+def _get_requests(entry: PodEntry) -> tuple[int, int]:
     """CPU in milli, memory in MiB; of a VM what it has, as its pod asks for next to nothing."""
     if vm_owner(entry.pod) is not None:
         with contextlib.suppress(BadPod, BadAmount):

@@ -25,11 +25,11 @@ CHUNK_BYTES: Final = 1 << 18
 GOOD, BAD = b"+", b"-"
 
 
-class Unanswered(Exception):
+class QueryError(Exception):
     """There is no answer; the message says why."""
 
 
-async def aside(work: Callable[[], bytes], seconds_max: float = SECONDS_MAX) -> bytes:
+async def run_in_child(work: Callable[[], bytes], seconds_max: float = SECONDS_MAX) -> bytes:
     """What `work` returns, worked out in a child. Raises Unanswered."""
     read, write = os.pipe()
     try:
@@ -37,26 +37,26 @@ async def aside(work: Callable[[], bytes], seconds_max: float = SECONDS_MAX) -> 
     except OSError as error:
         os.close(read)
         os.close(write)
-        raise Unanswered(f"cannot fork a process: {error.strerror}") from None
+        raise QueryError(f"cannot fork a process: {error.strerror}") from None
     if pid == 0:
         _be_child(work, write, seconds_max)
     os.close(write)
     try:
         async with asyncio.timeout(seconds_max):
-            data = await _all_of(read)
+            data = await _read_all(read)
     except TimeoutError:
-        raise Unanswered(f"no result after {seconds_max:.0f} s") from None
+        raise QueryError(f"no result after {seconds_max:.0f} s") from None
     finally:
         os.close(read)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         await asyncio.shield(asyncio.to_thread(os.waitpid, pid, 0))
     if data[:1] != GOOD:
-        raise Unanswered(data[1:].decode(errors="replace") or "the process ended without a result")
+        raise QueryError(data[1:].decode(errors="replace") or "the process ended without a result")
     return data[1:]
 
 
-async def _all_of(descriptor: int) -> bytes:
+async def _read_all(descriptor: int) -> bytes:
     loop, ended, parts = asyncio.get_running_loop(), asyncio.Event(), bytearray()
     os.set_blocking(descriptor, False)
 

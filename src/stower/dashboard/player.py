@@ -76,11 +76,11 @@ class Player:
         self._changed.set()
         self._arrived.clear()
 
-    async def arrived(self) -> None:
+    async def wait_for_arrival(self) -> None:
         """See Source."""
         await self._arrived.wait()
 
-    def standing(self) -> dict[str, Any]:
+    def get_position(self) -> dict[str, Any]:
         """Where it is, in seconds since the beginning."""
         return {
             "recording": {
@@ -148,7 +148,7 @@ class Player:
         """See Source."""
         return self._objects.values()
 
-    def built(self) -> Built:
+    def get_built(self) -> Built:
         """See Source."""
         if self._built is None:
             raise InvalidObject("recording", str(self._path), "a time after its first step")

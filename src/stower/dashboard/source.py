@@ -32,13 +32,13 @@ class Source(DebugTarget, Protocol):
     def objects(self) -> Iterable[ApiObject]:
         """All that is known, as the API has it."""
 
-    def built(self) -> Built:
+    def get_built(self) -> Built:
         """How its engine was built, so that others can be built like it."""
 
-    def standing(self) -> dict[str, Any]:
+    def get_position(self) -> dict[str, Any]:
         """What else there is to say of where it stands."""
 
-    async def arrived(self) -> None:
+    async def wait_for_arrival(self) -> None:
         """Until it stands where it is to stand."""
 
     async def pod_object(self, key: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Source(DebugTarget, Protocol):
 Rebuild = Callable[[Built], Engine]
 
 
-class Running:
+class RunningSource:
     """A scheduler as a source; see Source."""
 
     def __init__(self, scheduler: Scheduler, built: Built) -> None:
@@ -86,15 +86,15 @@ class Running:
         """See Source."""
         return self._scheduler.objects()
 
-    def built(self) -> Built:
+    def get_built(self) -> Built:
         """See Source."""
         return self._built
 
-    def standing(self) -> dict[str, Any]:
+    def get_position(self) -> dict[str, Any]:
         """See Source."""
         return {}
 
-    async def arrived(self) -> None:
+    async def wait_for_arrival(self) -> None:
         """See Source."""
 
     async def pod_object(self, key: str) -> dict[str, Any]:

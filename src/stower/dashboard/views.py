@@ -73,7 +73,7 @@ class View:
 
     def negotiations(self, query: Query) -> dict[str, Any]:
         """Who waits for whom."""
-        found = negotiation_overview.overview(self._negotiating())
+        found = negotiation_overview.overview(self._negotiation_objects())
         return _cut(found.negotiations if found is not None else ())
 
     def vms(self, query: Query) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class View:
         plain = msgspec.to_builtins(explain_pod(engine, pod))
         for change in plain["changes"]:  # whole objects, which no page shows
             del change["pod"], change["objects"], change["gone"]
-        talks = negotiation_overview.overview(self._negotiating(), key)
+        talks = negotiation_overview.overview(self._negotiation_objects(), key)
         return {**found, "explanation": plain,
                 "negotiation": talks.negotiations if talks is not None else ()}  # fmt: skip
 
@@ -112,7 +112,7 @@ class View:
             raise InvalidObject("add", count, f"a number of nodes, at most {ADDED_MAX:,}")
         removed = tuple(name for name in query.get("remove", "").split(",") if name)
         weights = [text for text in query.get("weight", "").split(",") if text]
-        built = self.source.built()
+        built = self.source.get_built()
         features = msgspec.structs.replace(built.features, drivers=False)
         built = msgspec.structs.replace(built, features=features)
         other = msgspec.structs.replace(built, configuration=weighted(built.configuration, weights))
@@ -127,7 +127,7 @@ class View:
                 plain[name] = {"count": len(value), "rows": value[:ROWS_MAX]}
         return plain
 
-    def _negotiating(self) -> negotiation_overview.Objects:
+    def _negotiation_objects(self) -> negotiation_overview.Objects:
         return negotiation_overview.Objects(
             self.all(Pod), self.all(ResourceClaim), self.all(ResourceClass),
             self.all(PodScheduling), self.all(Node), self.source.now_ns,

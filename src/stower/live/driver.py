@@ -191,7 +191,7 @@ class DriverShell:
 
     def _on_call_result(self, result: CallResult) -> None:
         if self._metrics is not None:
-            self._metrics.called(result.name, result.took_s)
+            self._metrics.observe_call(result.name, result.took_s)
         self._inbox.append(result)
         self._wake_event.set()
 

@@ -35,7 +35,7 @@ RESULTS: Final = {
 ATTEMPTS_MAX: Final = 15  # a label for each number, as upstream
 
 
-def _doubling(first: float, count: int, factor: float = 2) -> tuple[float, ...]:
+def _exponential_buckets(first: float, count: int, factor: float = 2) -> tuple[float, ...]:
     """Bounds of buckets as Prometheus' ExponentialBuckets has them."""
     return tuple(first * factor**i for i in range(count))
 
@@ -51,29 +51,29 @@ class Row(NamedTuple):
 HISTOGRAMS: Final = {
     "scheduler_scheduling_attempt_duration_seconds": Row(
         "Duration of a scheduling attempt, including the binding", ("result", "profile"),
-        _doubling(0.001, 15),
+        _exponential_buckets(0.001, 15),
     ),
     "scheduler_scheduling_algorithm_duration_seconds": Row(
         "Duration of a scheduling attempt that found a node, without the binding", (),
-        _doubling(0.001, 15),
+        _exponential_buckets(0.001, 15),
     ),
     "scheduler_pod_scheduling_sli_duration_seconds": Row(
         "Time from a pod's arrival in the scheduling queue until it is bound", ("attempts",),
-        _doubling(0.01, 20),
+        _exponential_buckets(0.01, 20),
     ),
     "scheduler_pod_scheduling_attempts": Row(
-        "Number of attempts until a pod was bound", (), _doubling(1, 5)
+        "Number of attempts until a pod was bound", (), _exponential_buckets(1, 5)
     ),
     "scheduler_preemption_victims": Row(
-        "Number of pods evicted by one preemption", (), _doubling(1, 7)
+        "Number of pods evicted by one preemption", (), _exponential_buckets(1, 7)
     ),
     "scheduler_plugin_execution_duration_seconds": Row(
         "Duration of a plugin at an extension point for all nodes, measured in one attempt of ten",
-        ("plugin", "extension_point", "status"), _doubling(0.00001, 20, 1.5),
+        ("plugin", "extension_point", "status"), _exponential_buckets(0.00001, 20, 1.5),
     ),
     "scheduler_async_api_call_execution_duration_seconds": Row(
         "Duration of a write until it was answered, including retries", ("call_type", "result"),
-        _doubling(0.001, 15),
+        _exponential_buckets(0.001, 15),
     ),
     "rest_client_request_duration_seconds": Row(
         "Requests to the API server", ("verb",),
@@ -81,7 +81,7 @@ HISTOGRAMS: Final = {
     ),
     "stower_step_duration_seconds": Row(
         "Duration of an engine step: one event and the scheduling cycles after it", ("event",),
-        _doubling(0.00001, 18),
+        _exponential_buckets(0.00001, 18),
     ),
 }  # fmt: skip
 COUNTERS: Final = {
@@ -163,31 +163,31 @@ class Metrics(Observer):
     def on_decision(self, decision: Decision) -> None:
         """See Observer. What was placed counts when it is bound."""
         if decision.outcome is Outcome.PLACED:
-            self._see("scheduler_scheduling_algorithm_duration_seconds", decision.took_ns / 1e9)
+            self._observe("scheduler_scheduling_algorithm_duration_seconds", decision.took_ns / 1e9)
         else:
-            self._attempted(RESULTS[decision.outcome], decision, 0.0)
+            self._count_attempt(RESULTS[decision.outcome], decision, 0.0)
         if decision.victims:
             self._count("scheduler_preemption_attempts")
-            self._see("scheduler_preemption_victims", len(decision.victims))
+            self._observe("scheduler_preemption_victims", len(decision.victims))
 
     def on_bind(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
-        self._attempted(RESULTS[Outcome.PLACED], decision, latency_s)
+        self._count_attempt(RESULTS[Outcome.PLACED], decision, latency_s)
         attempts = decision.attempts
         shown = str(attempts) if attempts <= ATTEMPTS_MAX else f"{ATTEMPTS_MAX}+"
         waited_s = decision.waited_ns / 1e9 + latency_s
-        self._see("scheduler_pod_scheduling_sli_duration_seconds", waited_s, shown)
-        self._see("scheduler_pod_scheduling_attempts", attempts)
+        self._observe("scheduler_pod_scheduling_sli_duration_seconds", waited_s, shown)
+        self._observe("scheduler_pod_scheduling_attempts", attempts)
 
     def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
-        self._attempted(RESULTS[Outcome.ERROR], decision, latency_s)
+        self._count_attempt(RESULTS[Outcome.ERROR], decision, latency_s)
 
-    def _attempted(self, result: str, decision: Decision, latency_s: float) -> None:
+    def _count_attempt(self, result: str, decision: Decision, latency_s: float) -> None:
         self._count("scheduler_schedule_attempts", result, decision.profile)
         duration_s = decision.took_ns / 1e9 + latency_s
         name = "scheduler_scheduling_attempt_duration_seconds"
-        self._see(name, duration_s, result, decision.profile)
+        self._observe(name, duration_s, result, decision.profile)
 
     def on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, duration_s: float) -> None:
         """See Observer."""
@@ -195,24 +195,24 @@ class Metrics(Observer):
         result = "success" if isinstance(answer, WriteOk) else "error"
         self._count("scheduler_async_api_call_execution", call, result)
         name = "scheduler_async_api_call_execution_duration_seconds"
-        self._see(name, duration_s, call, result)
+        self._observe(name, duration_s, call, result)
 
     def on_request(self, method: str, status: int, duration_s: float) -> None:
         """See Observer."""
         self._count("rest_client_requests", str(status) if status else "<error>", method)
-        self._see("rest_client_request_duration_seconds", duration_s, method)
+        self._observe("rest_client_request_duration_seconds", duration_s, method)
 
     def on_step(self, event: Event, duration_s: float) -> None:
         """See Observer."""
-        self._see("stower_step_duration_seconds", duration_s, type(event).__name__)
+        self._observe("stower_step_duration_seconds", duration_s, type(event).__name__)
 
     def on_plugin_timings(self, timings: Sequence[tuple[str, str, int]]) -> None:
         """See Observer."""
         name = "scheduler_plugin_execution_duration_seconds"
         for plugin, point, ns in timings:
-            self._see(name, ns / 1e9, plugin, point, "Success")
+            self._observe(name, ns / 1e9, plugin, point, "Success")
 
-    def _see(self, name: str, value: float, *labels: str) -> None:
+    def _observe(self, name: str, value: float, *labels: str) -> None:
         found = self._histograms[name]
         (found.labels(*labels) if labels else found).observe(value)
 

@@ -51,7 +51,7 @@ class DriverMetrics:
             name: Gauge(f"stower_{name}", text, registry=registry) for name, text in GAUGES.items()
         }
 
-    def called(self, method: str, took_s: float) -> None:
+    def observe_call(self, method: str, took_s: float) -> None:
         """A call has ended."""
         self._calls.labels(method).observe(took_s)
 

@@ -83,7 +83,7 @@ async def served() -> AsyncIterator[tuple[Path, int]]:
 @pytest.fixture(autouse=True)
 def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     handler = server_process.Handler
-    monkeypatch.setattr(up, "served", served)
+    monkeypatch.setattr(up, "run_server", served)
     monkeypatch.setattr(up.subprocess, "Popen", Process)
     yield
     vars(server_process)["Handler"] = handler

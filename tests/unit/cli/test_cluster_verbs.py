@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from stower.cli import object_loader, supervisor
-from stower.cli.supervisor import LOCK, RECORD, TOKEN, Record, held
+from stower.cli.supervisor import LOCK, RECORD, TOKEN, Record, hold_state
 from stower.live.client import Response
 from tests.unit.cli.served import in_thread, invoke, served, write_kubeconfig
 from tests.unit.live.fake_api import MERGE, NODES, PODS, FakeApi
@@ -129,7 +129,7 @@ def test_a_web_server_that_is_no_api_server_is_told_so(tmp_path: Path) -> None:
 def state(fake: FakeApi, tmp_path: Path) -> Iterator[Path]:
     """The folder of a cluster that runs."""
     folder = tmp_path / "lab"
-    with held(folder), served(fake, folder / "kubeconfig") as path:
+    with hold_state(folder), served(fake, folder / "kubeconfig") as path:
         address = "http://127.0.0.1:10259"
         record = Record(4711, "https://api.test", str(path), address, {"server": 4712})
         (folder / RECORD).write_bytes(msgspec.json.encode(record))

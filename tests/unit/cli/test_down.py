@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from stower.cli import supervisor
-from stower.cli.supervisor import CLUSTER, RECORD, Record, held
+from stower.cli.supervisor import CLUSTER, RECORD, Record, hold_state
 from stower.cli.verbs import down
 from tests.unit.cli.served import invoke
 
@@ -29,7 +29,7 @@ class Running:
     def __init__(self, state: Path) -> None:
         self.signals: list[tuple[int, int]] = []
         self.stack = ExitStack()
-        self.stack.enter_context(held(state))
+        self.stack.enter_context(hold_state(state))
         (state / RECORD).write_bytes(msgspec.json.encode(Record(PID, "https://x", "k")))
         (state / CLUSTER).write_text("{}")
 

@@ -8,7 +8,7 @@ import pytest
 
 from stower.cli.inputs import RawObject
 from stower.cli.kube import Kube
-from stower.cli.object_loader import PATIENCE_SECONDS, Loader, discover, prepared
+from stower.cli.object_loader import PATIENCE_SECONDS, Loader, discover, prepare_pod
 from stower.live.client import Response
 from stower.sim.workload import RUN
 from tests.unit.live.fake_api import PODS, FakeApi
@@ -90,7 +90,7 @@ def test_pods_of_a_trace_come_at_its_times(loads: Loads) -> None:
 
 def test_devices_of_a_trace_get_limits_and_running_times_are_scaled() -> None:
     requests = {"cpu": "1", "nvidia.com/gpu": "2"}
-    found = json.loads(prepared(raw(pod("a", requests, annotations={RUN: "30"}), 0.0), 10))
+    found = json.loads(prepare_pod(raw(pod("a", requests, annotations={RUN: "30"}), 0.0), 10))
     assert {"nvidia.com/gpu": "2"} == found["spec"]["containers"][0]["resources"]["limits"]
     assert "3.000" == found["metadata"]["annotations"][RUN]
 

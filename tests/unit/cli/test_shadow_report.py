@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stower.cli.output import Output
-from stower.cli.shadow_report import Telling, report, told
+from stower.cli.shadow_report import JudgementPrinter, format_judgement, report
 from stower.engine.explain.agreement import Judgement
 from stower.live.shadow import ShadowComparer
 
@@ -35,7 +35,7 @@ UNKNOWN = Judgement("d/f\x1b[2J", "n9", "unknown")
     ids=lambda value: value.verdict if isinstance(value, Judgement) else "",
 )  # fmt: skip
 def test_each_decision_is_a_line(found: Judgement, line: str) -> None:
-    assert line == told(found)
+    assert line == format_judgement(found)
 
 
 def shadow(*found: Judgement, missed: int = 0) -> ShadowComparer:
@@ -56,7 +56,7 @@ def test_decisions_are_printed_as_they_come(
     output: Output, is_verbose: bool, lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Agreement is printed on request alone. No name controls the terminal."""
-    telling = Telling(output, is_verbose)
+    telling = JudgementPrinter(output, is_verbose)
     telling(AGREES)
     telling(UNKNOWN)
     said = capsys.readouterr().out

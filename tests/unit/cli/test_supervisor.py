@@ -23,7 +23,7 @@ from stower.cli.supervisor import (
     Supervisor,
     UpError,
     dashboard_link,
-    held,
+    hold_state,
     is_held,
     read_cluster_document,
     read_record,
@@ -89,10 +89,10 @@ def cluster(loop: VirtualLoop, tmp_path: Path, machine: Machine) -> Cluster:
 
 def test_a_folder_is_held_by_one_supervisor(tmp_path: Path) -> None:
     state = tmp_path / "new" / "lab"
-    with held(state):
+    with hold_state(state):
         assert is_held(state)
         with pytest.raises(UpError, match="a cluster already runs from this folder; stop it with"):
-            held(state).__enter__()
+            hold_state(state).__enter__()
     assert not is_held(state)
 
 
@@ -105,14 +105,14 @@ def test_a_folder_that_cannot_be_held_is_named(tmp_path: Path) -> None:
         (tmp_path / "lab", "Is a directory"),
     ):
         with pytest.raises(UpError, match=text):
-            held(path).__enter__()
+            hold_state(path).__enter__()
 
 
 def test_a_record_counts_only_while_the_folder_is_held(tmp_path: Path) -> None:
     record = Record(1, "https://x", "kubeconfig")
     (tmp_path / RECORD).write_bytes(msgspec.json.encode(record))
     assert read_record(tmp_path) is None
-    with held(tmp_path):
+    with hold_state(tmp_path):
         assert record == read_record(tmp_path)
         (tmp_path / RECORD).write_text("{")
         assert read_record(tmp_path) is None

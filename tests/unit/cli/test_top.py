@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stower.cli.board import Known, drawn
+from stower.cli.board import BoardState, render_board
 
 
 def node(name: str, cpu: int, memory: int, pods: int) -> dict[str, Any]:
@@ -17,8 +17,8 @@ def node(name: str, cpu: int, memory: int, pods: int) -> dict[str, Any]:
             "pods": placed}  # fmt: skip
 
 
-def known(nodes: int = 3, waiting: int = 2, decisions: int = 2) -> Known:
-    found = Known()
+def known(nodes: int = 3, waiting: int = 2, decisions: int = 2) -> BoardState:
+    found = BoardState()
     found.take({"begin": True})
     found.take({"rows": {str(n): node(f"node-{n}", n * 100, 900 - n * 100, n)
                          for n in range(nodes)}})  # fmt: skip
@@ -34,9 +34,9 @@ def known(nodes: int = 3, waiting: int = 2, decisions: int = 2) -> Known:
     return found
 
 
-def text(of: Known, height: int = 24, width: int = 80, **more: str) -> list[str]:
+def text(of: BoardState, height: int = 24, width: int = 80, **more: str) -> list[str]:
     out = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=True)
-    out.print(drawn(of, height, **more))
+    out.print(render_board(of, height, **more))
     shown = re.sub("\x1b\\[[0-9;]*m", "", out.file.getvalue())  # type: ignore[attr-defined]
     return [line.rstrip() for line in shown.split("\n")]
 

@@ -19,8 +19,8 @@ from aiohttp import web
 
 from stower.cli import supervisor
 from stower.cli.main import app
-from stower.cli.scheduler_client import opened, read_token, token_for
-from stower.cli.supervisor import RECORD, TOKEN, Record, held
+from stower.cli.scheduler_client import open_url, read_token, token_for
+from stower.cli.supervisor import RECORD, TOKEN, Record, hold_state
 from stower.cli.verbs import top
 from tests.unit.cli.served import in_thread, invoke
 from tests.unit.cli.test_top import node
@@ -65,7 +65,7 @@ class Scheduler:
 @pytest.fixture
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
     made = Scheduler()
-    monkeypatch.setattr(top, "opened", made.opened)
+    monkeypatch.setattr(top, "open_url", made.opened)
     monkeypatch.setattr(top, "FRESH_SECONDS", 0.001)
     return made
 
@@ -92,7 +92,7 @@ def test_the_scheduler_of_a_folder_is_found_by_its_record(
     monkeypatch.setattr(supervisor, "LOCK_PAUSE_SECONDS", 0.0)
     told = invoke("top", "--state", tmp_path)
     assert (1, True) == (told.exit_code, f"no scheduler runs from {tmp_path}: " in told.stderr)
-    with held(tmp_path):
+    with hold_state(tmp_path):
         record = Record(1, "https://x", "k", "http://127.0.0.1:8")
         (tmp_path / RECORD).write_bytes(msgspec.json.encode(record))
         assert 1 == invoke("top", "--state", tmp_path, "--once").exit_code
@@ -197,7 +197,7 @@ def test_requests_carry_the_token_and_pass_no_proxy(monkeypatch: pytest.MonkeyPa
         return web.Response(text="hello")
 
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    with in_thread(handle) as url, opened(f"{url}/x", "secret", 5) as answer:
+    with in_thread(handle) as url, open_url(f"{url}/x", "secret", 5) as answer:
         assert b"hello" == answer.read()
     assert ["Bearer secret"] == seen
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from stower.cli import supervisor
 from stower.cli.main import app
-from stower.cli.supervisor import CLUSTER, LOGS, RECORD, TOKEN, held
+from stower.cli.supervisor import CLUSTER, LOGS, RECORD, TOKEN, hold_state
 from stower.cli.verbs import up
 from tests.unit.cli.processes import LAUNCH, READY, Machine, value_of
 from tests.unit.cli.served import invoke, served, stop_when
@@ -128,7 +128,7 @@ def test_up_that_is_interrupted_stops_what_it_has_started(
 
 
 def test_a_folder_that_is_held_or_unusable_is_an_error(machine: Machine, state: Path) -> None:
-    with held(state):
+    with hold_state(state):
         told = invoke("up", "--state", state)
     assert (1, True) == (told.exit_code, "a cluster already runs from this folder" in told.stderr)
     (state / CLUSTER).write_text("[")
@@ -239,7 +239,7 @@ def test_detached_cluster_that_is_never_up_is_ended(
 def test_detached_cluster_needs_a_folder_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with held(tmp_path):
+    with hold_state(tmp_path):
         told = detach(tmp_path, monkeypatch, Detached(""))
     assert (1, True) == (told.exit_code, "already runs from this folder" in told.stderr)
     (tmp_path / "logs").write_text("")

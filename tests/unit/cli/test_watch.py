@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from stower.cli import watch
-from stower.cli.watch import AGAIN, watched
+from stower.cli.watch import AGAIN, add_watch
 from tests.unit.cli.served import invoke
 
 
@@ -42,7 +42,7 @@ class Verb:
             self.run(inputs)
 
         with pytest.raises(typer.Exit) as ended:
-            watched(run)(watch=True, **more)
+            add_watch(run)(watch=True, **more)
         return ended.value.exit_code
 
 
@@ -86,7 +86,7 @@ def test_without_the_option_a_verb_runs_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verb = Verb(monkeypatch)
-    watched(verb.run)()
+    add_watch(verb.run)()
     assert ("run 1\n", []) == (capsys.readouterr().out, verb.pauses)
 
 

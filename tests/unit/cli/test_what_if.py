@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from stower.assembly import build_engine
 from stower.cli.main import app
-from stower.cli.recorded_workload import recorded
+from stower.cli.recorded_workload import read_recorded_workload
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.plugin import Features
 from stower.framework.writes import Bind
@@ -204,7 +204,7 @@ def test_a_recording_is_run_again_and_as_it_would_have_been(history: Path) -> No
 
 
 def test_what_a_recording_says_of_pods(history: Path) -> None:
-    found = recorded(history)
+    found = read_recorded_workload(history)
     lives = {a.pod.metadata.name: (a.at_ns, a.ends_ns, a.lasts_ns) for a in found.history.arrivals}
     second = SECOND_NS
     assert (second, None, 4 * second) == lives["a"]  # it ended by itself

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stower.cli.recordings import built_again
+from stower.cli.recordings import rebuild_engine
 from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
 from stower.framework.events import Event, Listed, Observed, WatchType
@@ -36,7 +36,7 @@ class Still:
         self._objects = {obj.metadata.uid: obj for obj in objects}
         self.engine: Engine | None = engine
         if engine is None:
-            self.engine = built_again(self.line)
+            self.engine = rebuild_engine(self.line)
             self.engine.cycle.keeps_details = True
             self.step(Listed(objects))
 
@@ -62,15 +62,15 @@ class Still:
         """See Source."""
         return self._objects.values()
 
-    def built(self) -> Built:
+    def get_built(self) -> Built:
         """See Source."""
         return self.line
 
-    def standing(self) -> dict[str, Any]:
+    def get_position(self) -> dict[str, Any]:
         """See Source."""
         return {}
 
-    async def arrived(self) -> None:
+    async def wait_for_arrival(self) -> None:
         """See Source."""
 
     async def pod_object(self, key: str) -> dict[str, Any]:

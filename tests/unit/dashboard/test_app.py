@@ -15,7 +15,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.test_utils import make_mocked_request
 
 from stower.assembly import build_engine
-from stower.cli.recordings import built_again
+from stower.cli.recordings import rebuild_engine
 from stower.dashboard import answers
 from stower.dashboard import app as app_module
 from stower.dashboard.app import (
@@ -113,7 +113,7 @@ class Pages:
         self.app = web.Application()
         self.open_pages: list[asyncio.Task[Any]] = []
         if source is not None:
-            dashboard = dashboard or Dashboard(built_again)
+            dashboard = dashboard or Dashboard(rebuild_engine)
             self.app.add_routes(dashboard.routes(source, DOOR))
 
     def ask(self, path: str, **more: Any) -> Any:
@@ -278,7 +278,7 @@ def test_an_exception_of_the_board_is_logged_and_pages_stay_open(
         raise KeyError("a fault")
 
     page = pages.open()
-    monkeypatch.setattr(source, "standing", fails)
+    monkeypatch.setattr(source, "get_position", fails)
     with caplog.at_level(logging.ERROR):
         pages.loop.advance(2 * LOOK_SECONDS)
     assert "a fault" in caplog.text
@@ -327,15 +327,15 @@ def test_unknown_views_and_long_queries_are_refused(pages: Pages) -> None:
 def test_a_page_sets_the_moment_of_a_player(tmp_path: Path) -> None:
     path = tmp_path / "r.ndjson"
     record(path, cluster())
-    dashboard = Dashboard(built_again)
-    player = Player(path, built_again, dashboard.watching, bounds(path))
+    dashboard = Dashboard(rebuild_engine)
+    player = Player(path, rebuild_engine, dashboard.watching, bounds(path))
     pages = Pages(dashboard, player)
     for seconds in ("5e-9", "x", "", "-1", "1" * 10, "1.", "١"):
         refused = pages.ask(f"/dashboard/moment?seconds={seconds}", method="POST")
         assert (400, True) == (refused.status, "want a number" in refused.text)
     assert 204 == pages.ask("/dashboard/moment?seconds=0.000000003", method="POST").status
     assert 401 == pages.ask("/dashboard/moment?seconds=1", method="POST", token="").status
-    assert 3e-9 == player.standing()["recording"]["wanted"]
+    assert 3e-9 == player.get_position()["recording"]["wanted"]
     with pytest.raises(web.HTTPMethodNotAllowed):
         pages.ask("/dashboard/moment?seconds=1")
     pages.loop.end()
@@ -350,8 +350,8 @@ def test_a_running_scheduler_has_no_route_for_moments(pages: Pages) -> None:
 def test_a_view_is_computed_again_for_another_moment(tmp_path: Path) -> None:
     path = tmp_path / "r.ndjson"
     record(path, cluster(pods=1))
-    dashboard = Dashboard(built_again)
-    player = Player(path, built_again, dashboard.watching, bounds(path))
+    dashboard = Dashboard(rebuild_engine)
+    player = Player(path, rebuild_engine, dashboard.watching, bounds(path))
     pages = Pages(dashboard, player)
     playing = pages.loop.create_task(player.run())
     verdicts = []
@@ -369,7 +369,7 @@ def test_a_view_is_computed_again_for_another_moment(tmp_path: Path) -> None:
 
 def test_a_scheduler_is_sampled_while_no_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Still(make_node("n1"))
-    pages, dashboard = Pages(), Dashboard(built_again, source.built())
+    pages, dashboard = Pages(), Dashboard(rebuild_engine, source.get_built())
     clock = SimpleNamespace(time=pages.loop.time, monotonic=pages.loop.time)
     monkeypatch.setattr(app_module, "time", clock)
 

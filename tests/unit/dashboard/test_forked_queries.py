@@ -11,12 +11,12 @@ import pytest
 
 from stower.dashboard import forked_queries
 from stower.dashboard.answers import WAITING_MAX, Answers, Prepared
-from stower.dashboard.forked_queries import Unanswered, aside
+from stower.dashboard.forked_queries import QueryError, run_in_child
 from stower.model.errors import InvalidObject
 
 
 def answered(work: Callable[[], bytes], seconds_max: float = 20) -> bytes:
-    return asyncio.run(aside(work, seconds_max))
+    return asyncio.run(run_in_child(work, seconds_max))
 
 
 def descriptors() -> int:
@@ -60,7 +60,7 @@ def test_what_goes_wrong_is_told() -> None:
         (fails, "^KeyError"),
         (dies, "without a result"),
     ):
-        with pytest.raises(Unanswered, match=why):
+        with pytest.raises(QueryError, match=why):
             answered(work)
 
 
@@ -69,10 +69,10 @@ def test_what_takes_too_long_or_says_too_much_is_ended(monkeypatch: pytest.Monke
         while True:
             time.sleep(60)  # in a child that is killed
 
-    with pytest.raises(Unanswered, match="no result after"):
+    with pytest.raises(QueryError, match="no result after"):
         answered(endless, 0.1)
     monkeypatch.setattr(forked_queries, "ANSWER_BYTES_MAX", 1_000)
-    with pytest.raises(Unanswered, match="too long"):
+    with pytest.raises(QueryError, match="too long"):
         answered(lambda: b"x" * 100_000)
 
 
@@ -98,17 +98,17 @@ def test_all_who_ask_share_an_answer() -> None:
 
     async def run() -> None:
         answers = Answers()
-        asked = [answers.of("a", prepared(b"first")) for _ in range(300)]
+        asked = [answers.get("a", prepared(b"first")) for _ in range(300)]
         assert 1 == len({*await asyncio.gather(*asked)}), "they do not wait in each other's way"
-        assert (await answers.of("b", prepared(b"other"))).startswith(b"other")
-        assert (await answers.of("a", prepared(b"anew"))).startswith(b"first")
-        under_way = asyncio.create_task(answers.of("c", prepared(b"then")))
+        assert (await answers.get("b", prepared(b"other"))).startswith(b"other")
+        assert (await answers.get("a", prepared(b"anew"))).startswith(b"first")
+        under_way = asyncio.create_task(answers.get("c", prepared(b"then")))
         await asyncio.sleep(0)
         answers.forget()  # it is another moment
-        assert (await answers.of("a", prepared(b"anew"))).startswith(b"anew")
+        assert (await answers.get("a", prepared(b"anew"))).startswith(b"anew")
         assert (await under_way).startswith(b"then")
-        assert (await answers.of("c", prepared(b"now"))).startswith(b"now")
-        many = [answers.of(str(n), prepared(b"")) for n in range(WAITING_MAX + 20)]
+        assert (await answers.get("c", prepared(b"now"))).startswith(b"now")
+        many = [answers.get(str(n), prepared(b"")) for n in range(WAITING_MAX + 20)]
         tasks = [asyncio.create_task(one) for one in many]
         await asyncio.sleep(0)
         refused = [task for task in tasks if task.done() and task.exception() is not None]
@@ -127,6 +127,6 @@ def test_no_process_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fork", refuse)
     before = descriptors()
     for _ in range(3):
-        with pytest.raises(Unanswered, match="cannot fork a process"):
+        with pytest.raises(QueryError, match="cannot fork a process"):
             answered(lambda: b"")
     assert before == descriptors()

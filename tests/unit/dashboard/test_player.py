@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stower.cli.recordings import built_again
+from stower.cli.recordings import rebuild_engine
 from stower.dashboard import player as player_module
 from stower.dashboard.board import Board
 from stower.dashboard.player import Player, bounds
@@ -51,7 +51,7 @@ def play(path: Path, work: Callable[[Player, Board], Awaitable[None]]) -> None:
 
     async def main() -> None:
         board = Board()
-        player = Player(path, built_again, board, bounds(path))
+        player = Player(path, rebuild_engine, board, bounds(path))
         running = asyncio.create_task(player.run())
         try:
             async with asyncio.timeout(20):
@@ -65,8 +65,8 @@ def play(path: Path, work: Callable[[Player, Board], Awaitable[None]]) -> None:
 async def go(player: Player, seconds: float) -> set[str]:
     """Goes to a moment. Returns the names of the objects at that moment."""
     player.go_to(seconds)
-    await player.arrived()
-    assert player.standing()["recording"]["at"] == player.standing()["recording"]["wanted"]
+    await player.wait_for_arrival()
+    assert player.get_position()["recording"]["at"] == player.get_position()["recording"]["wanted"]
     return {obj.metadata.name for obj in player.objects()}
 
 
@@ -84,12 +84,12 @@ def test_a_player_begins_at_the_first_step(recording: Path) -> None:
     async def work(player: Player, board: Board) -> None:
         assert (False, None) == (player.is_ready, player.engine)
         with pytest.raises(InvalidObject, match="want a time after its first step"):
-            player.built()
-        await player.arrived()
+            player.get_built()
+        await player.wait_for_arrival()
         assert (True, True, 0) == (player.is_ready, player.is_leader, player.in_flight)
         assert ["n1"] == [obj.metadata.name for obj in player.objects()]
         assert BEGAN_NS == player.now_ns
-        assert 7 == player.built().seed
+        assert 7 == player.get_built().seed
 
     play(recording, work)
 
@@ -112,7 +112,7 @@ def test_a_moment_outside_the_recording_becomes_its_beginning_or_end(recording: 
             await go(player, seconds)
             assert {
                 "name": "r.ndjson", "seconds": 6, "at": at, "wanted": at, "beganNs": BEGAN_NS,
-            } == player.standing()["recording"]  # fmt: skip
+            } == player.get_position()["recording"]  # fmt: skip
 
     play(recording, work)
 
@@ -179,7 +179,7 @@ def test_the_engine_of_the_last_step_is_the_current_engine(tmp_path: Path) -> No
     async def work(player: Player, board: Board) -> None:
         for seconds, name in ((1, "new"), (0, "old")):
             assert {f"of-{name}"} == await go(player, seconds)
-            assert name == player.built().engine
+            assert name == player.get_built().engine
             assert player.engine is not None
             rows = player.engine.state.present_rows()
             assert [f"of-{name}"] == [player.engine.state.node_names[row] for row in rows]
@@ -194,7 +194,7 @@ def test_a_new_target_replaces_one_that_is_not_reached_yet(
     engines: list[Engine] = []
 
     def rebuild(line: BuiltLine) -> Engine:
-        engines.append(built_again(line))
+        engines.append(rebuild_engine(line))
         return engines[-1]
 
     async def main() -> None:
@@ -205,7 +205,7 @@ def test_a_new_target_replaces_one_that_is_not_reached_yet(
             await asyncio.sleep(0)
         assert at(2) == player.now_ns
         player.go_to(1)
-        await player.arrived()
+        await player.wait_for_arrival()
         assert at(1) == player.now_ns
         assert ["n1"] == [obj.metadata.name for obj in player.objects()]
         assert 2 == len(engines), "the player went back once"
@@ -220,7 +220,7 @@ def test_a_damaged_recording_raises_with_the_line(recording: Path) -> None:
     recording.write_text("\n".join([*lines[:3], "no JSON", *lines[3:], ""]))
 
     async def main() -> None:
-        player = Player(recording, built_again, Board(), ends)
+        player = Player(recording, rebuild_engine, Board(), ends)
         player.go_to(6)
         with pytest.raises(InvalidObject, match="line 4"):
             await player.run()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stower.assembly import build_engine
-from stower.dashboard.source import Running
+from stower.dashboard.source import RunningSource
 from stower.framework.events import Listed
 from stower.framework.plugin import Features
 from stower.live.client import Response
@@ -42,13 +42,13 @@ def scheduler_of(client: Any) -> Scheduler:
 def test_a_scheduler_that_has_not_started_has_no_engine_and_no_objects() -> None:
     async def main() -> None:
         scheduler = scheduler_of(Client())
-        source = Running(scheduler, LINE)
+        source = RunningSource(scheduler, LINE)
         assert (None, False, 0, []) == (
             source.engine, source.is_ready, source.in_flight, [*source.objects()]
         )  # fmt: skip
         assert source.is_leader is scheduler.is_leader
-        assert ({}, LINE) == (source.standing(), source.built())
-        await source.arrived()
+        assert ({}, LINE) == (source.get_position(), source.get_built())
+        await source.wait_for_arrival()
 
     asyncio.run(main())
 
@@ -56,7 +56,7 @@ def test_a_scheduler_that_has_not_started_has_no_engine_and_no_objects() -> None
 def test_a_source_has_the_current_engine_of_its_scheduler() -> None:
     async def main() -> None:
         scheduler = scheduler_of(Client())
-        source = Running(scheduler, LINE)
+        source = RunningSource(scheduler, LINE)
         scheduler.engine = build_engine(None)
         scheduler.engine.step(Listed((make_node(),)), 0)
         assert scheduler.engine is source.engine
@@ -84,7 +84,7 @@ def test_a_pod_object_is_requested_from_the_api_server(
 ) -> None:
     async def main() -> tuple[dict[str, Any], list[tuple[str, str]]]:
         client = Client(answer)
-        found = await Running(scheduler_of(client), LINE).pod_object("default/a b?")
+        found = await RunningSource(scheduler_of(client), LINE).pod_object("default/a b?")
         return found, client.asked
 
     found, asked = asyncio.run(main())

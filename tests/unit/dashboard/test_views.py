@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stower.cli.recordings import built_again
+from stower.cli.recordings import rebuild_engine
 from stower.dashboard import views
 from stower.dashboard.source import Source
 from stower.dashboard.views import ADDED_MAX, VIEWS, View
@@ -24,7 +24,7 @@ def seen(
     name: str, source: Source, details: dict[str, Any] | None = None, **query: str
 ) -> dict[str, Any]:
     """Returns the JSON that a page gets."""
-    found = VIEWS[name](View(source, built_again, details or {}), query)
+    found = VIEWS[name](View(source, rebuild_engine, details or {}), query)
     shown: dict[str, Any] = json.loads(msgspec.json.encode(found))
     return shown
 

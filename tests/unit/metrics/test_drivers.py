@@ -24,9 +24,9 @@ def test_operations_have_the_current_total_and_gauges_the_last_value() -> None:
 
 def test_calls_are_timed_by_method() -> None:
     metrics = DriverMetrics()
-    metrics.called("allocate", 0.25)
-    metrics.called("allocate", 400.0)
-    metrics.called("nodes", 0.0005)
+    metrics.observe_call("allocate", 0.25)
+    metrics.observe_call("allocate", 400.0)
+    metrics.observe_call("nodes", 0.0005)
     found = Exposition(metrics.text({}))
     name = "stower_driver_call_duration_seconds"
     assert {("allocate",): 2, ("nodes",): 1} == found[f"{name}_count"]

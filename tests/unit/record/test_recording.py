@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from stower.assembly import build_engine
 from stower.cli.main import app
-from stower.cli.recordings import built_again
+from stower.cli.recordings import rebuild_engine
 from stower.framework.events import (
     Event,
     ExtenderAnswered,
@@ -118,7 +118,7 @@ def test_every_event_and_write_comes_back(tmp_path: Path, name: str) -> None:
 def test_what_was_recorded_plays_back_the_same(tmp_path: Path) -> None:
     path = tmp_path / "r.ndjson.zst"
     made = record(path, cluster())
-    found = replay(read(path), built_again)
+    found = replay(read(path), rebuild_engine)
     assert None is found.difference
     assert (1, 9, sum(map(len, made))) == (found.engines, found.steps, found.writes)
     assert found.writes > 8
@@ -173,7 +173,7 @@ def test_half_a_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for kept in (len(whole), len(whole) - 20, len(whole) // 2):
         (tmp_path / "half.ndjson.zst").write_bytes(whole[:kept])
-        found = replay(read(tmp_path / "half.ndjson.zst"), built_again)
+        found = replay(read(tmp_path / "half.ndjson.zst"), rebuild_engine)
         assert None is found.difference
         assert (found.steps == 9) == (kept == len(whole))
     recorder.close()
@@ -251,7 +251,7 @@ def test_parts_are_rotated_and_each_stands_alone(tmp_path: Path) -> None:
     parts = sorted(file.name for file in tmp_path.iterdir())
     assert ["r.1.ndjson", "r.2.ndjson", "r.3.ndjson", "r.ndjson"] == parts
     assert made > 4
-    assert all(replay(read(tmp_path / part), built_again).difference is None for part in parts)
+    assert all(replay(read(tmp_path / part), rebuild_engine).difference is None for part in parts)
 
 
 def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_part_that_cannot_end_does_not_grow_for_ever(
         record(path, cluster(pods=300), bytes_max=8_000)
     assert "recording stopped: the part is full" in caplog.text
     assert path.stat().st_size < 20_000
-    assert None is replay(read(path), built_again).difference
+    assert None is replay(read(path), rebuild_engine).difference
 
 
 def test_a_disk_that_fails_ends_the_recording_only(

@@ -8,7 +8,7 @@ import typer
 
 from stower.cli import simulated_clusters
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
-from stower.cli.output import console, failed
+from stower.cli.output import console, failure
 from stower.cli.shutdown import WithParent, stop_event, wait_for_go
 from stower.controllers.assembly import build_controllers
 from stower.controllers.runtime import ControllerManager
@@ -50,7 +50,7 @@ def run(
     )
     set_up(v, logging_format)
 
-    def ready(server: str) -> None:
+    def on_ready(server: str) -> None:
         count = sum(pool.count for pool in described.pools)
         text = f"Simulating {count} nodes and the controllers of {server}. Stop it with Ctrl-C."
         console().print(text, soft_wrap=True)
@@ -63,6 +63,6 @@ def run(
 
     wait_for_go(with_parent)
     try:
-        asyncio.run(run_controllers(kubeconfig, context, build, ready, stop, described.seed))
+        asyncio.run(run_controllers(kubeconfig, context, build, on_ready, stop, described.seed))
     except ShellError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None

@@ -16,7 +16,7 @@ from stower.apiserver.database import StateError
 from stower.apiserver.server_process import LOOPBACK, Options, RunningServer, serve
 from stower.apiserver.tables import VERSIONS
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
-from stower.cli.output import bad_input, console, failed
+from stower.cli.output import bad_input, console, failure
 from stower.cli.shutdown import WithParent, stop_event
 from stower.cli.verb_arguments import with_arguments
 
@@ -137,18 +137,18 @@ def _optional_kinds(given: Sequence[str]) -> tuple[str, ...]:
 def _serve(given: ApiserverArguments, options: Options) -> None:
     """Serves until stopped. Ends the program where the state or the address cannot be used."""
 
-    def ready(server: RunningServer) -> None:
+    def on_ready(server: RunningServer) -> None:
         _print_start(given, server)
 
     try:
-        asyncio.run(serve(options, ready, lambda: stop_event(given.with_parent)))
+        asyncio.run(serve(options, on_ready, lambda: stop_event(given.with_parent)))
     except StateError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None
     except OSError as error:
         from stower.live.shell import os_error_text
 
         text = f"cannot serve on {given.host}:{given.port}: {os_error_text(error)}"
-        raise failed(f"{text}; give another --port or --state") from None
+        raise failure(f"{text}; give another --port or --state") from None
 
 
 def _print_start(given: ApiserverArguments, server: RunningServer) -> None:

@@ -80,7 +80,7 @@ def run(
             rate = getattr(tried[-1], family.best)
             shown = f"{rate:,.0f}" if rate >= 100 else f"{rate:,.3g}"
             note(f"bench {name}: run {i + 1} of {runs}: {shown} {family.unit}")
-        results.append(_measured(family, tried, earlier.get(name)))
+        results.append(_summarize(family, tried, earlier.get(name)))
     if output is Output.TABLE:
         _print([m for m in results if m["name"] not in NAMED])
         for m in results:
@@ -133,7 +133,7 @@ def _earlier(path: Path) -> dict[str, Measured]:
     return {m["name"]: m for m in map(msgspec.structs.asdict, checked)}
 
 
-def _measured(family: Family, tried: list[Any], old: Measured | None) -> Measured:
+def _summarize(family: Family, tried: list[Any], old: Measured | None) -> Measured:
     choose = min if family.is_least_best else max
     best = choose(tried, key=lambda result: float(getattr(result, family.best)))
     found: Measured = msgspec.structs.asdict(best)

@@ -18,7 +18,7 @@ import msgspec
 import typer
 
 from stower.cli.kube import Kube, KubeError
-from stower.cli.output import console, failed
+from stower.cli.output import console, failure
 from stower.cli.supervisor import read_record
 from stower.cli.verbs.get import pending_pods, print_waiting
 
@@ -50,7 +50,7 @@ def run(
             _up(state, nodes)
             asyncio.run(_Demo(state).play())
         except (KubeError, TimeoutError) as error:
-            raise failed(str(error) or "the demo timed out") from None
+            raise failure(str(error) or "the demo timed out") from None
         finally:
             _stower("down", "--state", str(state))
     console().print("\nStopped; the cluster is deleted. Next: stower up, stower simulate --help")
@@ -94,7 +94,7 @@ class _Demo:
                 for node in await kube.items("/api/v1/nodes")
             }
             await self.workloads()
-            await self.pending()
+            await self.show_pending()
             await self.drain()
             await self.restart()
             await self.end()
@@ -104,7 +104,7 @@ class _Demo:
         self.echo("kubectl create deployment web --image=web:1 --replicas=30")
         began = time.monotonic()
         await self.create(f"{WORKLOADS}/deployments", _workload("web", replicas=30))
-        pods = await self.until("app=web", lambda pods: len(_running(pods)) == 30)
+        pods = await self.wait_for_pods("app=web", lambda pods: len(_list_running(pods)) == 30)
         self.report(
             f"30 pods run after {time.monotonic() - began:.1f} s; by zone: {self.zones(pods)}"
         )
@@ -112,14 +112,14 @@ class _Demo:
         spec = _workload("db", replicas=3, serviceName="db")
         spec["spec"]["template"]["metadata"]["annotations"] = {"stower.dev/start-seconds": "0.5"}
         await self.create(f"{WORKLOADS}/statefulsets", spec)
-        pods = await self.until("app=db", lambda pods: len(_running(pods)) == 3)
+        pods = await self.wait_for_pods("app=db", lambda pods: len(_list_running(pods)) == 3)
         placed = ", ".join(f"{n} on {p['spec']['nodeName']}" for n, p in sorted(pods.items()))
         self.report(placed)
         self.echo("kubectl apply -f job.yaml          # 12 completions, 4 at a time, 1 s each")
         await self.create(JOBS, _job("import", 12, 4))
         self.report("The Job runs during the next steps.")
 
-    async def pending(self) -> None:
+    async def show_pending(self) -> None:
         """Pods that cannot be placed, and why."""
         self.echo("kubectl apply -f impossible.yaml   # pods that fit on no node")
         wanted: tuple[tuple[str, Object, Object, int], ...] = (
@@ -132,7 +132,7 @@ class _Demo:
                 pod = _pod(f"{name}-{number}", asks, **more)
                 await self.create(f"{NAMESPACE}/pods", pod)
         self.echo("stower get pending")
-        await self.until(
+        await self.wait_for_pods(
             "app=impossible",
             lambda pods: sum(_is_attempted(pod) for pod in pods.values()) == 6,
         )
@@ -148,8 +148,8 @@ class _Demo:
         for name in mine:
             body = {"metadata": {"name": name, "namespace": "default"}}
             await self.create(f"{NAMESPACE}/pods/{name}/eviction", body)
-        after = await self.until(
-            "app=web", lambda pods: len(_running(pods)) == 30 and not set(mine) & set(pods)
+        after = await self.wait_for_pods(
+            "app=web", lambda pods: len(_list_running(pods)) == 30 and not set(mine) & set(pods)
         )
         new = sorted({p["spec"]["nodeName"] for n, p in after.items() if n not in pods})
         self.report(
@@ -165,11 +165,15 @@ class _Demo:
         path = f"{WORKLOADS}/deployments/web"
         began = time.monotonic()
         await self.change("PATCH", path, {"spec": {"replicas": self.replicas}})
-        await self.until("app=web", lambda pods: len(_bound(pods)) >= self.replicas // 5)
+        await self.wait_for_pods(
+            "app=web", lambda pods: len(_map_bound(pods)) >= self.replicas // 5
+        )
         os.kill(record.processes["scheduler"], signal.SIGKILL)
-        at_kill = _bound(await self.pods("app=web"))
+        at_kill = _map_bound(await self.pods("app=web"))
         self.report(f"The scheduler is killed with {len(at_kill)} of {self.replicas} pods bound.")
-        pods = await self.until("app=web", lambda pods: len(_running(pods)) == self.replicas)
+        pods = await self.wait_for_pods(
+            "app=web", lambda pods: len(_list_running(pods)) == self.replicas
+        )
         moved = sum(pods[n]["spec"]["nodeName"] != at for n, at in at_kill.items() if n in pods)
         self.report(
             f"The restarted scheduler read its state from the API server: all {self.replicas} run "
@@ -225,7 +229,7 @@ class _Demo:
         found = await self.kube.items(f"{NAMESPACE}/pods?labelSelector={selector}")
         return {pod["metadata"]["name"]: pod for pod in found}
 
-    async def until(
+    async def wait_for_pods(
         self, selector: str, good: Callable[[dict[str, Object]], bool]
     ) -> dict[str, Object]:
         """The pods, as soon as they are as wanted. Raises TimeoutError."""
@@ -240,7 +244,7 @@ class _Demo:
             await asyncio.sleep(0.05)
 
 
-def _running(pods: dict[str, Object]) -> list[str]:
+def _list_running(pods: dict[str, Object]) -> list[str]:
     return [
         name
         for name, pod in pods.items()
@@ -248,7 +252,7 @@ def _running(pods: dict[str, Object]) -> list[str]:
     ]
 
 
-def _bound(pods: dict[str, Object]) -> dict[str, str]:
+def _map_bound(pods: dict[str, Object]) -> dict[str, str]:
     return {n: p["spec"]["nodeName"] for n, p in pods.items() if p["spec"].get("nodeName")}
 
 

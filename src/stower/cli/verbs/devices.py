@@ -68,7 +68,7 @@ def _print(found: Overview) -> None:
             f"{device.driver}/{device.pool}",
             device.device,
             lines(map(_holder, device.holders)),
-            lines(_left(device)),
+            lines(_describe_remaining(device)),
             lines(_notes(device)),
         )
     out.print(shown)
@@ -90,7 +90,7 @@ def _holder(holder: Holder) -> str:
     return f"{holder.claim}{f': {amounts}' if amounts else ''}{pods}{admin}"
 
 
-def _left(device: DeviceState) -> list[str]:
+def _describe_remaining(device: DeviceState) -> list[str]:
     if not device.capacity and not device.shared:
         return [] if device.holders else ["all"]
     return [f"{room.left} of {room.total} {name}" for name, room in device.capacity.items()]

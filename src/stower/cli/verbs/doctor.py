@@ -67,12 +67,12 @@ class _Version(msgspec.Struct, frozen=True):
     minor: str
 
 
-class _Allowed(msgspec.Struct, frozen=True):
+class _ReviewStatus(msgspec.Struct, frozen=True):
     allowed: bool = False
 
 
 class _Review(msgspec.Struct, frozen=True):
-    status: _Allowed
+    status: _ReviewStatus
 
 
 class _Nodes(msgspec.Struct, frozen=True):
@@ -135,10 +135,10 @@ async def _cluster(given: Path | None, context: str, state: Path) -> list[Findin
         text = f"{error}; or start a cluster with `stower up`"
         return [Finding("cluster", MISSING if is_asked_for else NOTE, text)]
     async with Client(access, AGENT) as client:
-        return [finding async for finding in _of(client)]
+        return [finding async for finding in _check_cluster(client)]
 
 
-async def _of(client: Client) -> AsyncIterator[Finding]:
+async def _check_cluster(client: Client) -> AsyncIterator[Finding]:
     try:
         await check_version(client)
     except ShellError as error:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from stower.cli.cluster_options import State
-from stower.cli.output import console, failed
+from stower.cli.output import console, failure
 from stower.cli.supervisor import (
     CLUSTER,
     LOCK,
@@ -56,23 +56,23 @@ def run(
         except ProcessLookupError:
             pass
         except PermissionError:
-            raise failed(f"--state {state}: no permission to stop process {record.pid}") from None
+            raise failure(f"--state {state}: no permission to stop process {record.pid}") from None
         until = time.monotonic() + SECONDS_MAX
         while is_held(state):
             if time.monotonic() > until:
                 text = f"process {record.pid} has not ended after {SECONDS_MAX:.0f} s"
-                raise failed(f"--state {state}: {text}")
+                raise failure(f"--state {state}: {text}")
             time.sleep(0.05)
         _wait_for_end(record.pid)
     elif (state / CLUSTER).exists() and is_held(state):
-        raise failed(f"--state {state}: the cluster is starting or stopping; try again")
+        raise failure(f"--state {state}: the cluster is starting or stopping; try again")
     said = "Stopped." if record is not None else f"No cluster runs from {state}."
     if delete and (state / CLUSTER).exists():
-        said += _deleted(state)
+        said += _delete_state(state)
     console().print(said)
 
 
-def _deleted(state: Path) -> str:
+def _delete_state(state: Path) -> str:
     """Delete what `stower up` made, and the folder where nothing else is in it."""
     for path in [state / name for name in OWN]:
         if path.is_dir() and not path.is_symlink():

@@ -7,7 +7,7 @@ import typer
 from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.engine_inputs import Config, engine_of
-from stower.cli.output import Output, bad_input, console, counted, emit, table
+from stower.cli.output import Output, bad_input, console, emit, format_count, table
 from stower.model.errors import InvalidObject
 from stower.sim.capacity import Drain, drain
 
@@ -65,7 +65,7 @@ def _print(node: str, found: Drain) -> None:
         out.print(shown)
     bad = len(found.stuck) + len(found.kept)
     out.print(
-        f"{bad:,} of {counted(len(rows), 'pod')} cannot be drained."
+        f"{bad:,} of {format_count(len(rows), 'pod')} cannot be drained."
         if bad
         else f"{node} can be drained."
     )

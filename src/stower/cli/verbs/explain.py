@@ -21,9 +21,9 @@ from stower.cli.cluster_options import (
 )
 from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.explanation_printer import print_explanation
-from stower.cli.output import Output, bad_input, console, emit, failed, note, progress
-from stower.cli.recordings import built_again
-from stower.cli.scheduler_client import opened, token_for
+from stower.cli.output import Output, bad_input, console, emit, failure, note, progress
+from stower.cli.recordings import rebuild_engine
+from stower.cli.scheduler_client import open_url, token_for
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation
@@ -56,7 +56,7 @@ is no such pod.
 """
 
 
-class Tried(msgspec.Struct, frozen=True):
+class LastAttempt(msgspec.Struct, frozen=True):
     """An attempt of a running scheduler."""
 
     outcome: str
@@ -67,14 +67,14 @@ class Tried(msgspec.Struct, frozen=True):
     scores: dict[str, int] = {}
 
 
-class Known(msgspec.Struct, frozen=True, rename="camel"):
+class KnownPod(msgspec.Struct, frozen=True, rename="camel"):
     """What a running scheduler knows of a pod."""
 
     place: str
     attempts: int = 0
     refused_by: tuple[str, ...] = ()
     awaits_victims: int = 0
-    decisions: tuple[Tried, ...] = ()
+    decisions: tuple[LastAttempt, ...] = ()
 
 
 SECONDS_MAX = 10.0
@@ -111,7 +111,7 @@ def run(
     if recording is not None:
         if config is not None:
             raise bad_input("--config: a recording has its own configuration; use stower what-if")
-        engine = _replayed(recording, at)
+        engine = _replay(recording, at)
         pods = [entry.pod for entry in engine.state.pods.values()]
     elif at is not None:
         raise bad_input("--at: want a recording as INPUT")
@@ -172,14 +172,14 @@ def as_plain(found: Explanation) -> dict[str, Any]:
     return plain
 
 
-def _replayed(path: Path, at: float | None) -> Engine:
+def _replay(path: Path, at: float | None) -> Engine:
     """The engine that a recording ends with, or had at that time."""
     engines: dict[str, Engine] = {}
     last, begun_ns = None, None
     try:
         for line in read(path):
             if not isinstance(line, Told):
-                engines[line.engine] = built_again(line)
+                engines[line.engine] = rebuild_engine(line)
                 continue
             begun_ns = line.at_ns if begun_ns is None else begun_ns
             if at is not None and line.at_ns - begun_ns > at * SECOND_NS:
@@ -196,19 +196,19 @@ def _replayed(path: Path, at: float | None) -> Engine:
     return last
 
 
-def _known(port: int, token: str, key: str) -> Known:
+def _known(port: int, token: str, key: str) -> KnownPod:
     """What a running scheduler says of the pod."""
     url = f"http://127.0.0.1:{port}/debug/pod?{urlencode({'pod': key})}"
     try:
-        with opened(url, token, SECONDS_MAX) as answer:
-            return msgspec.json.decode(answer.read(2**24), type=Known)
+        with open_url(url, token, SECONDS_MAX) as answer:
+            return msgspec.json.decode(answer.read(2**24), type=KnownPod)
     except urllib.error.HTTPError as error:
-        raise failed(f"port {port}: {error.code} {error.reason}") from None
+        raise failure(f"port {port}: {error.code} {error.reason}") from None
     except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError):
-        raise failed(f"port {port}: no valid response of a scheduler") from None
+        raise failure(f"port {port}: no valid response of a scheduler") from None
 
 
-def _print_known(known: Known) -> None:
+def _print_known(known: KnownPod) -> None:
     out = console()
     out.print("")
     where = f"Queue of the running scheduler: {known.place}"

@@ -10,7 +10,7 @@ import typer
 
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
-from stower.cli.output import Output, bad_input, console, counted, emit, failed, table
+from stower.cli.output import Output, bad_input, console, emit, failure, format_count, table
 from stower.model.times import age, time_ns
 
 NAME = "get"
@@ -48,7 +48,7 @@ def run(
     try:
         waiting = asyncio.run(pending_pods(kubeconfig_of(kubeconfig, state), namespace, context))
     except KubeError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None
     if output is not Output.TABLE:
         emit(waiting, output)
     elif not waiting:
@@ -65,10 +65,10 @@ async def pending_pods(
     path = f"/api/v1{inside}/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending"
     async with Kube.open(where, context) as kube:
         found = await kube.items(path)
-    return sorted(map(_described, found), key=lambda pod: (pod["since"], pod["pod"]))
+    return sorted(map(_describe, found), key=lambda pod: (pod["since"], pod["pod"]))
 
 
-def _described(pod: dict[str, Any]) -> dict[str, Any]:
+def _describe(pod: dict[str, Any]) -> dict[str, Any]:
     meta, spec = pod["metadata"], pod["spec"]
     conditions = pod.get("status", {}).get("conditions") or ()
     told: dict[str, Any] = next((c for c in conditions if c["type"] == "PodScheduled"), {})
@@ -102,7 +102,7 @@ def print_waiting(waiting: list[dict[str, Any]], each: bool) -> None:
     groups: dict[str, list[dict[str, Any]]] = {}
     for pod in waiting:
         groups.setdefault(pod["why"], []).append(pod)
-    title = f"{counted(len(waiting), 'pod')} {'waits' if len(waiting) == 1 else 'wait'}"
+    title = f"{format_count(len(waiting), 'pod')} {'waits' if len(waiting) == 1 else 'wait'}"
     listed = table(f"{title} for a node", "pods", "longest", "why", "for example", right=("pods",))
     for why, pods in sorted(groups.items(), key=lambda group: -len(group[1])):
         oldest = min(pods, key=lambda pod: time_ns(pod["since"]) or 0)

@@ -9,8 +9,8 @@ import typer
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.inputs import InputError, RawObject, raw_objects
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
-from stower.cli.object_loader import Loader, Loading, discover
-from stower.cli.output import Output, bad_input, console, emit, failed, note, progress
+from stower.cli.object_loader import Loader, LoadResult, discover
+from stower.cli.output import Output, bad_input, console, emit, failure, note, progress
 
 NAME = "load"
 EPILOG = """
@@ -64,13 +64,13 @@ def run(
     except InputError as error:
         raise bad_input(str(error)) from None
     except KubeError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None
     for message in result.messages:
         note(message)
     if output is not Output.TABLE:
         emit(result, output)
     else:
-        per_s = result.done / result.seconds if result.seconds else 0.0
+        per_s = result.done_count / result.seconds if result.seconds else 0.0
         parts = [f"{result.created:,} created"]
         if result.already_there:
             parts.append(f"{result.already_there:,} already existed")
@@ -89,14 +89,14 @@ async def _load(
     namespace: str,
     rate: float,
     speed: float,
-) -> tuple[str, Loading]:
+) -> tuple[str, LoadResult]:
     async with Kube.open(where, context) as kube:
         loader = Loader(kube, namespace, await discover(kube))
         with progress("load") as update:
 
-            def tell(done: int) -> None:
+            def on_progress(done: int) -> None:
                 if update is not None:
                     update(done, len(objects))
 
-            await loader.run(objects, rate, speed, tell)
+            await loader.run(objects, rate, speed, on_progress)
         return kube.server, loader.result

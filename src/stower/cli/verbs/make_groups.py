@@ -7,7 +7,7 @@ import asyncio
 
 from stower.cli.cluster_options import Context, Kubeconfig
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
-from stower.cli.output import console, failed
+from stower.cli.output import console, failure
 from stower.cli.shutdown import stop_event
 from stower.controllers.assembly import build_group_makers
 from stower.controllers.group_makers import GATE
@@ -45,11 +45,11 @@ def run(
             )
         return build_group_makers(served)
 
-    def ready(server: str) -> None:
+    def on_ready(server: str) -> None:
         text = f"Creating groups on {server} for pods with the gate {GATE}. Stop it with Ctrl-C."
         console().print(text, soft_wrap=True)
 
     try:
-        asyncio.run(run_controllers(kubeconfig, context, build, ready, stop_event))
+        asyncio.run(run_controllers(kubeconfig, context, build, on_ready, stop_event))
     except ShellError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None

@@ -11,7 +11,7 @@ import typer
 
 from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, requested_name
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
-from stower.cli.negotiation_printer import named, print_hints, print_negotiations, states
+from stower.cli.negotiation_printer import describe_claim, print_hints, print_negotiations, states
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.devices.negotiation.overview import Objects, Overview, overview
 from stower.model.kinds import PodScheduling, ResourceClaim, ResourceClass
@@ -89,7 +89,7 @@ def _print(found: Overview, now_ns: int, which: str) -> None:
         shown = table("Other claims", "claim", "state", "used by", "waits for")
         for claim in found.claims:
             shown.add_row(
-                lines(named(claim)),
+                lines(describe_claim(claim)),
                 lines(states(claim)),
                 lines(claim.used_by or ["no pod"]),
                 claim.awaits,

@@ -10,8 +10,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from stower.cli.output import Output, as_dict, bad_input, console, counted, emit, note, progress
-from stower.cli.recordings import built_again
+from stower.cli.output import (
+    Output,
+    as_dict,
+    bad_input,
+    console,
+    emit,
+    format_count,
+    note,
+    progress,
+)
+from stower.cli.recordings import rebuild_engine
 from stower.cli.replay_dashboard import serve
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS
@@ -60,11 +69,11 @@ def run(
     try:
         with progress("replay") as update:
 
-            def told(steps: int) -> None:
+            def on_progress(steps: int) -> None:
                 if update is not None and steps % STRIDE == 0:
                     update(steps, steps)
 
-            found = replay(read(recording), built_again, told)
+            found = replay(read(recording), rebuild_engine, on_progress)
     except InvalidObject as error:
         raise bad_input(f"{recording}: {error}") from None
     except OSError as error:
@@ -81,15 +90,15 @@ def run(
 
 def _print(found: Replayed, seconds: float) -> None:
     covers = (found.last_ns - found.first_ns) / SECOND_NS
-    what = f"{counted(found.steps, 'step')} of {counted(found.engines, 'engine')}"
+    what = f"{format_count(found.steps, 'step')} of {format_count(found.engines, 'engine')}"
     console().print(f"{what}, {covers:,.1f} s, replayed in {seconds:.1f} s.")
     if found.difference is None:
-        console().print(f"No difference in {counted(found.writes, 'write')}, byte for byte.")
+        console().print(f"No difference in {format_count(found.writes, 'write')}, byte for byte.")
     else:
-        _tell(found.difference)
+        _print_difference(found.difference)
 
 
-def _tell(difference: Difference) -> None:
+def _print_difference(difference: Difference) -> None:
     """The first write that is not as it was."""
     note(
         f"step {difference.step:,} (line {difference.line:,}, {difference.event} at "

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from stower.cli.logs import set_up
-from stower.cli.output import Output, bad_input, console, failed
+from stower.cli.output import Output, bad_input, console, failure
 from stower.cli.recordings import recorder_of
 from stower.cli.run_arguments import RunArguments
 from stower.cli.scheduler_setup import (
@@ -20,7 +20,7 @@ from stower.cli.scheduler_setup import (
     read_setup,
     serving_of,
 )
-from stower.cli.shadow_report import Telling as ShadowTelling
+from stower.cli.shadow_report import JudgementPrinter as ShadowTelling
 from stower.cli.shadow_report import report
 from stower.cli.shutdown import stop_event, wait_for_go
 from stower.cli.verb_arguments import with_arguments
@@ -87,7 +87,7 @@ def run(given: RunArguments) -> None:
     def build() -> Engine:
         return setup.build(stopwatch)
 
-    def ready(server: str, ports: ListenAddresses) -> None:
+    def on_ready(server: str, ports: ListenAddresses) -> None:
         _print_start(given, server, ports)
 
     def stop() -> asyncio.Event:
@@ -97,9 +97,9 @@ def run(given: RunArguments) -> None:
         return event
 
     try:
-        engine = asyncio.run(run_scheduler(place, build, options, around, ready, stop))
+        engine = asyncio.run(run_scheduler(place, build, options, around, on_ready, stop))
     except ShellError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None
     finally:
         if recorder is not None:
             recorder.close()

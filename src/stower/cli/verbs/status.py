@@ -9,7 +9,7 @@ import typer
 
 from stower.cli.cluster_options import State
 from stower.cli.kube import Kube, KubeError, NodeHealth
-from stower.cli.output import Output, console, emit, failed, table
+from stower.cli.output import Output, console, emit, failure, table
 from stower.cli.supervisor import STATE, Record, dashboard_link, read_record
 
 NAME = "status"
@@ -38,9 +38,9 @@ def run(
             emit({"running": False}, output)
         raise typer.Exit(1)
     try:
-        found = asyncio.run(_look(record, state))
+        found = asyncio.run(_read_cluster(record, state))
     except KubeError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None
     if output is not Output.TABLE:
         emit(found, output)
     else:
@@ -49,7 +49,7 @@ def run(
         raise typer.Exit(1)
 
 
-async def _look(record: Record, state: Path) -> dict[str, Any]:
+async def _read_cluster(record: Record, state: Path) -> dict[str, Any]:
     async with Kube.open(Path(record.kubeconfig)) as kube:
         nodes = await kube.items("/api/v1/nodes")
         pods = await kube.items("/api/v1/pods")

@@ -10,7 +10,7 @@ import typer
 from stower.cli.documents import STDIN
 from stower.cli.fault_runs import check_seeds
 from stower.cli.inputs import InputError
-from stower.cli.output import Output, bad_input, console, emit, failed, progress, table
+from stower.cli.output import Output, bad_input, console, emit, failure, progress, table
 from stower.cli.output_files import check_target
 from stower.cli.parquet import ENDING
 from stower.cli.plot import Plot, PlotError, check_plot, plot_sweep
@@ -112,7 +112,7 @@ def run(
     except OSError as error:
         raise bad_input(f"--results {results}: {error.strerror}") from None
     except SweepError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None
     if output is Output.TABLE:
         _print(rows)
     else:

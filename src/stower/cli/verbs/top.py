@@ -19,10 +19,10 @@ import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from stower.cli.board import SORTS, Known, drawn
+from stower.cli.board import SORTS, BoardState, render_board
 from stower.cli.cluster_options import SchedulerPort, SchedulerToken, State
-from stower.cli.output import can_redraw, console, failed
-from stower.cli.scheduler_client import opened, token_for
+from stower.cli.output import can_redraw, console, failure
+from stower.cli.scheduler_client import open_url, token_for
 from stower.cli.supervisor import STATE, dashboard_link, read_record
 
 NAME = "top"
@@ -54,19 +54,19 @@ def run(
 ) -> None:
     """Show nodes, queue, rates and decisions of a running scheduler, live."""
     address, token = _address(state, port, token_for(port, token_file))
-    known = Known()
-    following = _Following(address, token, known)
+    known = BoardState()
+    following = _StreamReader(address, token, known)
     following.start()
-    following.first(PATIENCE_SECONDS)
+    following.wait_for_state(PATIENCE_SECONDS)
     out = console()
     if once or not sys.stdout.isatty():
-        out.print(drawn(known, 60))
+        out.print(render_board(known, 60))
         return
     with _keys() as key, _screen(out) as show:
         sort = "cpu"
         while (pressed := key()) not in ("q", "\x03"):
             sort = SORTS.get(pressed, sort)
-            show(drawn(known, out.height, sort, following.trouble))
+            show(render_board(known, out.height, sort, following.trouble))
 
 
 @contextmanager
@@ -96,14 +96,14 @@ def _address(state: Path, port: int | None, token: str) -> tuple[str, str]:
     address, _, token = link.partition("/dashboard/#token=")
     if not token:
         text = f"no scheduler runs from {state}: start one with `stower up`, or give --port"
-        raise failed(f"{text} and --token-file of a running scheduler")
+        raise failure(f"{text} and --token-file of a running scheduler")
     return address, token
 
 
-class _Following(threading.Thread):
+class _StreamReader(threading.Thread):
     """Reads the stream, again where it breaks."""
 
-    def __init__(self, address: str, token: str, known: Known) -> None:
+    def __init__(self, address: str, token: str, known: BoardState) -> None:
         super().__init__(daemon=True)
         self._token = token
         self._address = address
@@ -112,19 +112,19 @@ class _Following(threading.Thread):
         self._refused = ""
         self.trouble = ""
 
-    def first(self, seconds: float) -> None:
+    def wait_for_state(self, seconds: float) -> None:
         """Wait until it is known how things stand. Ends the program where that is refused."""
         self._begun.wait(seconds)
         if not self._known.is_whole:
             why = self._refused or self.trouble or f"no data of a scheduler within {seconds:.0f} s"
-            raise failed(f"{self._address}: {why}")
+            raise failure(f"{self._address}: {why}")
 
     def run(self) -> None:
         """See threading.Thread."""
         url = f"{self._address}/dashboard/stream"
         while not self._refused:
             try:
-                with opened(url, self._token, PATIENCE_SECONDS) as answer:
+                with open_url(url, self._token, PATIENCE_SECONDS) as answer:
                     self._read(answer)
             except urllib.error.HTTPError as error:
                 self.trouble = f"refused: {error.code} {error.reason}"

@@ -21,7 +21,7 @@ from stower.cli import simulated_clusters
 from stower.cli.cluster_options import State
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
 from stower.cli.inputs import InputError, read_yaml_document
-from stower.cli.output import bad_input, console, failed, note
+from stower.cli.output import bad_input, console, failure, note
 from stower.cli.output_files import check_target
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, size_of
@@ -35,7 +35,7 @@ from stower.cli.supervisor import (
     Supervisor,
     UpError,
     dashboard_link,
-    held,
+    hold_state,
     read_cluster_document,
     write_whole,
 )
@@ -110,19 +110,19 @@ def run(given: UpArguments) -> None:
     if given.detach:
         _detach(state)
         return
-    scheduling = None if given.no_scheduler else _scheduling(given)
-    serving = _serving(given)
+    scheduling = None if given.no_scheduler else _scheduler_command(given)
+    serving = _server_command(given)
     wanted = sum(pool.count for pool in described.pools)
     began = time.monotonic()
     try:
-        with held(state):
+        with hold_state(state):
             try:
                 write_whole(state / CLUSTER, msgspec.json.encode(document))
             except OSError as error:
                 raise UpError(f"--state {state}: {error.strerror}") from None
             asyncio.run(_up(state, serving, scheduling, wanted, began))
     except UpError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None
 
 
 def _describe(given: UpArguments) -> tuple[dict[str, Any], Cluster]:
@@ -137,12 +137,12 @@ def _describe(given: UpArguments) -> tuple[dict[str, Any], Cluster]:
         is_new = given.nodes is not None or given.cluster is not None
         known = None if is_new else read_cluster_document(given.state)
     except UpError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None
     if known is None:
         return simulated_clusters.describe(given.nodes, *options, given.cluster)
-    described = simulated_clusters.checked(known, str(known_path))
+    described = simulated_clusters.check_cluster(known, str(known_path))
     is_default = options == simulated_clusters.DEFAULTS
-    if not is_default and not simulated_clusters.says_so(known, *options):
+    if not is_default and not simulated_clusters.is_same_cluster(known, *options):
         raise bad_input(
             f"{known_path} already describes the nodes: --node-cpu, --node-memory, --node-pods and "
             "--zones have no effect; give --nodes too, to replace the description"
@@ -175,7 +175,7 @@ def _check(given: UpArguments) -> None:
         raise bad_input(f"--config {given.config}: {error}") from None
 
 
-def _scheduling(given: UpArguments) -> list[str]:
+def _scheduler_command(given: UpArguments) -> list[str]:
     """Returns the command line of the scheduler."""
     state = given.state
     made = ["run", "--kubeconfig", str((state / "kubeconfig").resolve()), "--no-leader-elect"]
@@ -187,7 +187,7 @@ def _scheduling(given: UpArguments) -> list[str]:
     return made
 
 
-def _serving(given: UpArguments) -> list[str]:
+def _server_command(given: UpArguments) -> list[str]:
     """Returns the command line of the API server."""
     made = ["apiserver", "--state", str(given.state.resolve()), "--port", str(given.port)]
     made += ["--admission", "ServiceAccount,TaintNodesByCondition"]
@@ -287,16 +287,16 @@ def _detach(state: Path) -> None:
     """Runs the same command in the background; returns once the cluster is up."""
     arguments = [a for a in sys.argv[1:] if a not in ("--detach", "-d")]
     try:
-        with held(state):  # a log of one that runs is not ours to begin anew
+        with hold_state(state):  # a log of one that runs is not ours to begin anew
             (state / LOGS).mkdir(parents=True, exist_ok=True)
             path = state / LOGS / "up.log"
             path.unlink(missing_ok=True)
             path.touch(mode=0o600)  # it will hold the dashboard's token
         log = path.open("ab")
     except UpError as error:
-        raise failed(str(error)) from None
+        raise failure(str(error)) from None
     except OSError as error:
-        raise failed(f"--state {state}: {error.strerror}") from None
+        raise failure(f"--state {state}: {error.strerror}") from None
     with log:
         process = subprocess.Popen(
             [sys.executable, "-m", "stower.cli.main", *arguments],
@@ -306,13 +306,13 @@ def _detach(state: Path) -> None:
             start_new_session=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
-    _wait(process, lambda: _said(path), state)
+    _wait(process, lambda: _is_announced(path), state)
     text = path.read_text(errors="replace")
     text = text.replace("Ctrl-C or ", "").replace("Next, in another terminal:", "Next:")
     console().print(text.rstrip(), soft_wrap=True)
 
 
-def _said(path: Path) -> bool:
+def _is_announced(path: Path) -> bool:
     return "Stop it with" in path.read_text(errors="replace")
 
 
@@ -326,5 +326,5 @@ def _wait(process: "subprocess.Popen[bytes]", ready: Callable[[], bool], state: 
             raise typer.Exit(process.returncode or 1)
         if time.monotonic() > until:
             process.terminate()
-            raise failed(f"not up after {DETACH_SECONDS_MAX:.0f} s; see {state / LOGS}")
+            raise failure(f"not up after {DETACH_SECONDS_MAX:.0f} s; see {state / LOGS}")
         time.sleep(0.05)

@@ -8,7 +8,7 @@ import typer
 from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.engine_inputs import Config, engine_of
-from stower.cli.inputs import InputError, Loaded, load
+from stower.cli.inputs import InputError, LoadedWorkload, load
 from stower.cli.output import Output, amount, bad_input, console, emit, progress, table
 from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.view_plots import plot_compared
@@ -116,7 +116,7 @@ def _copies(text: str) -> tuple[int, str]:
     return int(count), like
 
 
-def _objects(files: list[str], cluster: Loaded) -> tuple[ApiObject, ...]:
+def _objects(files: list[str], cluster: LoadedWorkload) -> tuple[ApiObject, ...]:
     if not files:
         return ()
     try:
@@ -168,7 +168,7 @@ def _print(found: Comparison) -> None:
         _list(title, differences)
     if found.evicted:
         out.print()
-        out.print(f"Newly evicted: {_few(found.evicted)}", soft_wrap=True)
+        out.print(f"Newly evicted: {_join_first(found.evicted)}", soft_wrap=True)
     lists = (
         found.moved, found.newly_placed, found.newly_pending, found.newly_lost, found.added,
         found.removed, found.evicted,
@@ -190,6 +190,6 @@ def _list(title: str, differences: tuple[Difference, ...]) -> None:
         out.print(f"and {len(differences) - SHOWN:,} more (all with --output json)")
 
 
-def _few(names: tuple[str, ...]) -> str:
+def _join_first(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
