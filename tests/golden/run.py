@@ -111,7 +111,7 @@ class Judged:
         self.nodes: dict[str, Case] = {}
         self.scores: dict[str, dict[str, int]] = {}
         parts = reference.scores(profile, state, shape, pod, feasible)
-        total = reference.total(parts, len(feasible))
+        total = reference.total_score(parts, len(feasible))
         for row in state.present_rows():
             name = state.node_names[row]
             if refused is None:

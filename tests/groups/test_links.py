@@ -132,7 +132,7 @@ def test_without_groups_of_groups_each_group_is_its_own_root() -> None:
         *members("h", 1),
     )
     assert ["g-0"] == [*api.bound]
-    assert "waiting for minCount pods" in api.engine.tree_attempts.why_waiting(
+    assert "waiting for minCount pods" in api.engine.tree_attempts.waiting_reason(
         next(queued.tree for queued in api.engine.queue.pods() if queued.tree is not None)
     )
 

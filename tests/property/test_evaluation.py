@@ -63,7 +63,7 @@ def plain_best(state: ClusterState, profile: Profile, entry: PodEntry) -> dict[s
     if verdict.pre_filter is not None:
         return {}
     feasible = verdict.feasible
-    totals = reference.total(
+    totals = reference.total_score(
         reference.scores(profile, state, entry.shape, entry.pod, feasible), len(feasible)
     )
     return {state.node_names[row]: int(totals[row]) for row in np.flatnonzero(feasible)}

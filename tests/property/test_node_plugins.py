@@ -134,7 +134,7 @@ def ours(profile: Profile, state: ClusterState, pod: Pod) -> Answer:
     rejections = {row: verdict.rejection(row) for row in rows}
     nodes = {names[row]: status_of(found and found[1]) for row, found in rejections.items()}
     parts = reference_cycle.scores(profile, state, shape, pod, verdict.feasible)
-    total = reference_cycle.total(parts, state.row_limit)
+    total = reference_cycle.total_score(parts, state.row_limit)
     scores = {names[row]: int(total[row]) for row in rows if verdict.feasible[row]}
     highest = max(0, cached.max(initial=-1))
     assert {names[row] for row in rows if cached[row] == highest} == best(scores)

@@ -76,21 +76,21 @@ def ports_shared() -> AbstractContextManager[Any]:
 
 def confirmation_missed() -> AbstractContextManager[Any]:
     """A pod that is seen on a node is taken for a new one now and then."""
-    whole = PodEvents.observed
+    whole = PodEvents.handle_pod
 
-    def observed(self: Any, pod: Pod) -> None:
+    def handle_pod(self: Any, pod: Pod) -> None:
         if pod.spec.node_name and pod.metadata.uid.endswith("3"):
             self._remove(pod.metadata.uid)
             self._apply_new(pod)
         else:
             whole(self, pod)
 
-    return patch.object(PodEvents, "observed", observed)
+    return patch.object(PodEvents, "handle_pod", handle_pod)
 
 
 def moved() -> AbstractContextManager[Any]:
     """The server lets pods be bound again, and the scheduler does not believe that it has bound."""
-    refusing, believing = Server._carry_out, BindingCycle.answered
+    refusing, believing = Server._carry_out, BindingCycle.handle_answer
 
     def carry_out(self: Any, write: Any) -> int:
         found = self.get(Pod, f"{write.namespace}/{write.name}")
@@ -99,7 +99,7 @@ def moved() -> AbstractContextManager[Any]:
             return 200
         return refusing(self, write)
 
-    def answered(self: Any, answer: Answer) -> None:
+    def handle_answer(self: Any, answer: Answer) -> None:
         queued = self._binding[answer.id][0]
         if not answer.code and queued.entry.uid[-1] in "13579":
             answer = Answer(answer.id, 500, "no", "no")
@@ -107,19 +107,19 @@ def moved() -> AbstractContextManager[Any]:
 
     stack = ExitStack()
     stack.enter_context(patch.object(Server, "_carry_out", carry_out))
-    stack.enter_context(patch.object(BindingCycle, "answered", answered))
+    stack.enter_context(patch.object(BindingCycle, "handle_answer", handle_answer))
     return stack
 
 
 def unheard() -> AbstractContextManager[Any]:
     """Some new pods are not taken in."""
-    whole = PodEvents.observed
+    whole = PodEvents.handle_pod
 
-    def observed(self: Any, pod: Pod) -> None:
+    def handle_pod(self: Any, pod: Pod) -> None:
         if not (pod.metadata.uid.endswith("3") and not pod.spec.node_name):
             whole(self, pod)
 
-    return patch.object(PodEvents, "observed", observed)
+    return patch.object(PodEvents, "handle_pod", handle_pod)
 
 
 def dropped_after_an_error() -> AbstractContextManager[Any]:
@@ -171,7 +171,7 @@ def promises_broken() -> AbstractContextManager[Any]:
 
 def promises_unknown() -> AbstractContextManager[Any]:
     """Nobody knows to whom room was promised."""
-    return patch.object(reference, "nominated_on", lambda *_: [])
+    return patch.object(reference, "nominated_pods_on", lambda *_: [])
 
 
 def said_again() -> AbstractContextManager[Any]:
@@ -210,7 +210,7 @@ def luck() -> AbstractContextManager[Any]:
 
 def deletions_missed() -> AbstractContextManager[Any]:
     """Pods that are gone hold their room."""
-    whole = Engine._on_observed
+    whole = Engine._on_object
 
     def on_observed(self: Any, event: Any) -> None:
         gone = isinstance(event, Observed) and event.type is WatchType.DELETED

@@ -26,7 +26,7 @@ class _Owner:
         self._companion = companion
         self._state = state
 
-    def answered(self, answer: Answer) -> None:
+    def handle_answer(self, answer: Answer) -> None:
         """Takes the answer to one of the companion's writes."""
         now_ns = self._state.now_ns
         self._companion.on_answer(answer.id, answer.code, answer.reason, now_ns)
@@ -60,12 +60,12 @@ class Companions:
         """The number of companions."""
         return len(self._owners)
 
-    def observed(self, obj: ApiObject, is_deleted: bool) -> None:
+    def handle_object(self, obj: ApiObject, is_deleted: bool) -> None:
         """Passes an object that was added, modified or deleted to all companions."""
         for companion, _ in self._owners:
             companion.on_object(obj, is_deleted, self._state.now_ns)
 
-    def listed(self, objects: Iterable[ApiObject]) -> None:
+    def handle_list(self, objects: Iterable[ApiObject]) -> None:
         """Hands the list of all objects to all companions."""
         for companion, _ in self._owners:
             companion.on_list(objects, self._state.now_ns)

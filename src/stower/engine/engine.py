@@ -71,7 +71,7 @@ class Engine:
         context = self._context = Context(self.state, profiles, self.limits, stopwatch)
         self._outbox = context.outbox
         self._reporter = context.reporter
-        queue = self.queue = SchedulingQueue(self.limits, self._gate_failed)
+        queue = self.queue = SchedulingQueue(self.limits, self._on_gate_error)
         self.cycle = SchedulingCycle(self.state, seed)
         failures = FailureHandler(context, queue)
         self.binding = BindingCycle(context, queue, failures)
@@ -197,39 +197,39 @@ class Engine:
 
     # Events
 
-    def _on_observed(self, event: Observed) -> None:
+    def _on_object(self, event: Observed) -> None:
         obj = event.object
         is_deleted = event.type is WatchType.DELETED
         if isinstance(obj, Pod):
             if is_deleted:
-                self._pods.deleted(obj.metadata.uid)
+                self._pods.handle_deletion(obj.metadata.uid)
             elif obj.metadata.uid in self._pods.deleted_uids:
                 return  # the event is late
             else:
-                self._pods.observed(obj)
+                self._pods.handle_pod(obj)
         elif isinstance(obj, Node):
             if is_deleted:
-                self._nodes.deleted(obj.metadata.name)
+                self._nodes.handle_deletion(obj.metadata.name)
             else:
-                self._nodes.observed(obj)
+                self._nodes.handle_node(obj)
         else:
-            self._objects.observed(obj, is_deleted)
+            self._objects.handle_object(obj, is_deleted)
         if self._has_companions:
-            self._companions.observed(obj, is_deleted)
+            self._companions.handle_object(obj, is_deleted)
 
-    def _on_listed(self, event: Listed) -> None:
+    def _on_list(self, event: Listed) -> None:
         uids = {o.metadata.uid: None for o in event.objects if isinstance(o, Pod)}
         names = {o.metadata.name for o in event.objects if isinstance(o, Node)}
         self._pods.keep_only(uids)
         self._nodes.keep_only(names)
-        self._objects.listed(event.objects)
+        self._objects.handle_list(event.objects)
         for obj in event.objects:
             if isinstance(obj, Node):
-                self._nodes.observed(obj)
+                self._nodes.handle_node(obj)
         for obj in event.objects:
             if isinstance(obj, Pod):
-                self._pods.observed(obj)
-        self._companions.listed(event.objects)
+                self._pods.handle_pod(obj)
+        self._companions.handle_list(event.objects)
         # A list that shows an assumed pod without its node may be older than its Bind.
         unfinished = self.binding.unfinished_uids()
         for entry in self.state.pods.values():
@@ -245,20 +245,20 @@ class Engine:
     def _on_answer(self, event: WriteOk | WriteFailed | ExtenderAnswered) -> None:
         self._outbox.dispatch(event)
 
-    def _on_agent_asked(self, event: AgentAsked) -> None:
+    def _on_agent_request(self, event: AgentAsked) -> None:
         self._companions.ask(event)
 
-    def _gate_failed(self, queued: QueuedPod, message: str) -> None:
+    def _on_gate_error(self, queued: QueuedPod, message: str) -> None:
         self._reporter.report(queued, SCHEDULER_ERROR, message, nominate=None)
 
 
 HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
-    Observed: Engine._on_observed,
-    Listed: Engine._on_listed,
+    Observed: Engine._on_object,
+    Listed: Engine._on_list,
     Tick: Engine._on_tick,
     Hold: Engine._on_hold,
     ExtenderAnswered: Engine._on_answer,
-    AgentAsked: Engine._on_agent_asked,
+    AgentAsked: Engine._on_agent_request,
     WriteOk: Engine._on_answer,
     WriteFailed: Engine._on_answer,
 }

@@ -17,7 +17,7 @@ from stower.model.kinds import Node
 class DomainObserver(Protocol):
     """Receives changed topology domains; attached if groups are used."""
 
-    def domains_changed(self) -> None:
+    def on_domain_change(self) -> None:
         """Called when a node's labels have changed."""
 
 
@@ -29,7 +29,7 @@ class NodeEvents:
         self._queue = queue
         self.groups: DomainObserver | None = None
 
-    def observed(self, node: Node) -> None:
+    def handle_node(self, node: Node) -> None:
         """Applies a node that came or changed. A node with an unreadable quantity counts as
         deleted: no pod can be placed on it."""
         state = self._state
@@ -39,17 +39,17 @@ class NodeEvents:
             if not state.set_node(node):
                 return
         except InvalidObject:
-            self.deleted(node.metadata.name)
+            self.handle_deletion(node.metadata.name)
             return
         if old is not None and old.metadata.labels != node.metadata.labels:
             if self.groups is not None:
-                self.groups.domains_changed()
+                self.groups.on_domain_change()
         change = node_change(old, node)
         if change and self._queue.is_waiting:
             resources = state.devices.class_by_resource
             self._queue.wake(node_event(change, old, node, resources), state.now_ns)
 
-    def deleted(self, name: str) -> None:
+    def handle_deletion(self, name: str) -> None:
         """Removes a node."""
         state = self._state
         row = state.row_of(name)
@@ -61,4 +61,4 @@ class NodeEvents:
         """Removes all nodes but these."""
         for row in self._state.present_rows():
             if self._state.node_names[row] not in names:
-                self.deleted(self._state.node_names[row])
+                self.handle_deletion(self._state.node_names[row])

@@ -33,7 +33,7 @@ STORED: Final = (*STORAGE, *DEVICES, *GROUPS, *NEGOTIATING)
 class GroupObserver(Protocol):
     """Receives changes of pod groups; attached if groups are used."""
 
-    def group_observed(self, obj: GroupObject, is_deleted: bool, has_changed: bool) -> None:
+    def on_group(self, obj: GroupObject, is_deleted: bool, has_changed: bool) -> None:
         """Called when a group was added, changed or deleted; `has_changed`: more than its status
         changed."""
 
@@ -54,7 +54,7 @@ class ObjectEvents:
         self._pending = pending
         self.groups: GroupObserver | None = None
 
-    def observed(self, obj: ApiObject, is_deleted: bool) -> None:
+    def handle_object(self, obj: ApiObject, is_deleted: bool) -> None:
         """Applies an object that was added, modified or deleted; ignores unknown kinds."""
         state = self._state
         # Upstream wakes no pod for these two kinds either.
@@ -69,9 +69,9 @@ class ObjectEvents:
             else:
                 state.budgets.put(obj)
         else:
-            self._stored(obj, is_deleted)
+            self._store_object(obj, is_deleted)
 
-    def _stored(self, obj: ApiObject, is_deleted: bool) -> None:
+    def _store_object(self, obj: ApiObject, is_deleted: bool) -> None:
         store = self._store(obj)
         if store is None:
             return
@@ -80,12 +80,10 @@ class ObjectEvents:
             store.drop(obj)
         else:
             store.put(obj)
-        self._pre_bind.object_changed(obj)
+        self._pre_bind.on_object_change(obj)
         self._pending.observe(obj, is_deleted)
         if isinstance(obj, GROUPS) and self.groups is not None:
-            self.groups.group_observed(
-                obj, is_deleted, is_deleted or old is None or _differs(old, obj)
-            )
+            self.groups.on_group(obj, is_deleted, is_deleted or old is None or _differs(old, obj))
         added, updated, deleted = CHANGES_BY_KIND[type(obj)]
         change = deleted if is_deleted else added if old is None else updated
         if change and self._queue.is_waiting:
@@ -112,7 +110,7 @@ class ObjectEvents:
             change = Change.RESOURCE_CLAIM_UPDATED
             self._queue.wake(ClusterEvent(change, old_object=old, object=seen), self._state.now_ns)
 
-    def listed(self, objects: Iterable[ApiObject]) -> None:
+    def handle_list(self, objects: Iterable[ApiObject]) -> None:
         """Applies a list of all objects: objects that are not in the list are deleted."""
         state = self._state
         state.pod_selectors.clear()
@@ -130,11 +128,11 @@ class ObjectEvents:
         )  # fmt: skip
         for known in [obj for store in stores for obj in store.api_objects()]:
             if (type(known), known.metadata.namespace, known.metadata.name) not in names:
-                self._stored(known, True)
+                self._store_object(known, True)
         for obj in found:
             store = self._store(obj)
             if store is not None and store.api_object(obj) != obj:
-                self._stored(obj, False)
+                self._store_object(obj, False)
 
     def _store(self, obj: ApiObject) -> Any:
         """Returns the part of the state that keeps objects of the kind, or None."""

@@ -29,14 +29,14 @@ class Answer(NamedTuple):
 class WriteOwner(Protocol):
     """A part of the engine that sends writes."""
 
-    def answered(self, answer: Answer) -> None:
+    def handle_answer(self, answer: Answer) -> None:
         """Takes the answer to one of its writes."""
 
 
 class _Untracked:
     """Owns writes whose answers change nothing: what they lost is written again by itself."""
 
-    def answered(self, answer: Answer) -> None:
+    def handle_answer(self, answer: Answer) -> None:
         """Ignores the answer."""
 
 
@@ -75,9 +75,9 @@ class Outbox:
         if owner is None:
             return
         if isinstance(event, WriteOk):
-            owner.answered(Answer(event.id, version=event.resource_version))
+            owner.handle_answer(Answer(event.id, version=event.resource_version))
         elif isinstance(event, WriteFailed):
             reason = event.message or f"HTTP status {event.code}"
-            owner.answered(Answer(event.id, event.code or UNKNOWN, event.message, reason))
+            owner.handle_answer(Answer(event.id, event.code or UNKNOWN, event.message, reason))
         else:
-            owner.answered(Answer(event.id, body=event.body, error=event.error))
+            owner.handle_answer(Answer(event.id, body=event.body, error=event.error))

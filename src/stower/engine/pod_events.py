@@ -26,10 +26,10 @@ from stower.state.pod_entry import PodEntry
 class MemberObserver(Protocol):
     """Receives changes of pods of groups; attached if groups are used."""
 
-    def members_changed(self, pod: Pod) -> None:
+    def on_member_change(self, pod: Pod) -> None:
         """Called when a pod with a node has joined or left its group."""
 
-    def pod_changed(self, queued: QueuedPod) -> None:
+    def on_pod_change(self, queued: QueuedPod) -> None:
         """Called when a held pod has changed."""
 
 
@@ -55,14 +55,14 @@ class PodEvents:
 
     # Events
 
-    def observed(self, pod: Pod) -> None:
+    def handle_pod(self, pod: Pod) -> None:
         """Applies a pod that came or changed."""
         state = self._state
         uid = pod.metadata.uid
         state.other_scheduler_pods.pop(uid, None)
         known = state.uid_by_key.get(pod.key, uid)
         if known != uid:
-            self.deleted(known)  # another pod has its name now
+            self.handle_deletion(known)  # another pod has its name now
         if pod.status.phase in TERMINAL:
             self._remove(uid)
             return
@@ -80,7 +80,7 @@ class PodEvents:
         if self._pending.pods:
             self._pending.observe(pod, False)
 
-    def deleted(self, uid: str) -> None:
+    def handle_deletion(self, uid: str) -> None:
         """Removes a pod, and remembers that it is deleted."""
         self._remove(uid)
         self.deleted_uids[uid] = None
@@ -90,7 +90,7 @@ class PodEvents:
     def keep_only(self, uids: dict[str, None]) -> None:
         """Removes all pods but these, which a list shows."""
         for uid in [uid for uid in self._state.pods if uid not in uids]:
-            self.deleted(uid)
+            self.handle_deletion(uid)
         for uid in uids:
             self.deleted_uids.pop(uid, None)
         self._state.other_scheduler_pods.clear()
@@ -111,9 +111,9 @@ class PodEvents:
         self._post_bind(pod)
         if entry is None:
             self._state.add_placed(pod)
-            self._members_changed(pod)
+            self._on_member_change(pod)
             if self._queue.is_waiting:
-                self._queue.pod_placed(pod, self._state.now_ns)
+                self._queue.on_pod_placement(pod, self._state.now_ns)
             return
         old, was_on = entry.pod, entry.row
         self._state.confirm(entry, pod)
@@ -122,15 +122,15 @@ class PodEvents:
         self._state.nominate(entry, "")
         self._pending.drop(entry.uid)
         if old.group_name != pod.group_name:
-            self._members_changed(old)
-            self._members_changed(pod)
+            self._on_member_change(old)
+            self._on_member_change(pod)
         now_ns = self._state.now_ns
         if was_on >= 0 and was_on != entry.row:
-            self._queue.room_freed(old, now_ns)  # it was assumed elsewhere
+            self._queue.on_room_release(old, now_ns)  # it was assumed elsewhere
         if not self._queue.is_waiting:
             return
         if was_on != entry.row:
-            self._queue.pod_placed(pod, now_ns)
+            self._queue.on_pod_placement(pod, now_ns)
             return
         change = Change.NONE
         if is_scaled_down(old, pod):
@@ -160,7 +160,7 @@ class PodEvents:
             return
         queued = self._queue.get(entry.uid)
         self._state.update_pending(entry, pod)
-        self._pre_bind.pod_changed(entry.uid)
+        self._pre_bind.on_pod_change(entry.uid)
         if entry.is_assumed and pod.metadata.deletion_timestamp is not None:
             self._forget(entry, old)
             return
@@ -174,9 +174,9 @@ class PodEvents:
             cluster_event = ClusterEvent(pending_pod_change(old, pod), old_pod=old, pod=pod)
             self._queue.update(queued.tree or queued, cluster_event, now_ns)
             if self.groups is not None:
-                self.groups.pod_changed(queued)
+                self.groups.on_pod_change(queued)
         if was and nominated != was:
-            self._queue.room_freed(old, now_ns, priority_max=old.priority)
+            self._queue.on_room_release(old, now_ns, priority_max=old.priority)
 
     def _forget(self, entry: PodEntry, old: Pod) -> None:
         """Takes back the assumption of a pod in deletion: if its Bind succeeds nevertheless, the
@@ -184,8 +184,8 @@ class PodEvents:
         self._state.forget(entry)
         self._pre_bind.drop(entry.uid)
         self._queue.remove(entry.uid)
-        self._queue.room_freed(old, self._state.now_ns)
-        self._left_group(entry)
+        self._queue.on_room_release(old, self._state.now_ns)
+        self._on_group_leave(entry)
 
     # Deleted pods
 
@@ -200,22 +200,22 @@ class PodEvents:
         self._pending.drop(uid)
         self._state.remove_pod(entry)
         self._queue.remove(uid)
-        self._left_group(entry)
+        self._on_group_leave(entry)
         now_ns = self._state.now_ns
         if held_room:
-            self._queue.room_freed(entry.pod, now_ns)
+            self._queue.on_room_release(entry.pod, now_ns)
         elif nominated:
-            self._queue.room_freed(entry.pod, now_ns, priority_max=entry.pod.priority)
+            self._queue.on_room_release(entry.pod, now_ns, priority_max=entry.pod.priority)
 
-    def _left_group(self, entry: PodEntry) -> None:
+    def _on_group_leave(self, entry: PodEntry) -> None:
         """Gives up the bindings of the other pods of its group that wait for it."""
         if self.groups is None or not entry.pod.group_name:
             return
-        self.groups.members_changed(entry.pod)
+        self.groups.on_member_change(entry.pod)
         self._binding.reject_group(
             entry.uid, f"pod {entry.pod.key} of the same pod group was deleted or has ended"
         )
 
-    def _members_changed(self, pod: Pod) -> None:
+    def _on_member_change(self, pod: Pod) -> None:
         if self.groups is not None:
-            self.groups.members_changed(pod)
+            self.groups.on_member_change(pod)

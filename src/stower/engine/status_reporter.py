@@ -30,7 +30,7 @@ POD: Final = ("v1", "Pod")
 class PodWriteListener(Protocol):
     """Receives the answers to status patches of pods."""
 
-    def pod_changed(self, uid: str) -> None:
+    def on_pod_change(self, uid: str) -> None:
         """Called when the pod's status may have changed."""
 
 
@@ -55,7 +55,7 @@ class StatusReporter:
         self._decisions.clear()
         return decisions
 
-    def answered(self, answer: Answer) -> None:
+    def handle_answer(self, answer: Answer) -> None:
         """Takes the answer to a status patch; the next attempt repeats one that failed."""
         entry, reported = self._patches.pop(answer.id)
         entry.pending_write_count -= 1
@@ -64,7 +64,7 @@ class StatusReporter:
         if reported is not None and answer.code:
             reported.condition = None
         if self.pod_writes is not None:
-            self.pod_writes.pod_changed(entry.uid)
+            self.pod_writes.on_pod_change(entry.uid)
 
     def report(
         self, queued: QueuedPod, reason: str, message: str, nominate: str | None = ""

@@ -69,7 +69,7 @@ def _dump_queued_pod(queued: QueuedPod, scheduler: DebugTarget) -> dict[str, Any
         "attempts": queued.attempts,
         "refusedBy": sorted(queued.refused_by),
         "awaitsVictims": len(queued.victims),
-        "waitsForGroup": engine.queue.waits_for(queued.uid),
+        "waitsForGroup": engine.queue.tree_waiting_reason(queued.uid),
         "secondsInQueue": round((engine.now_ns - queued.first_added_ns) / 1e9, 3),
     }
 

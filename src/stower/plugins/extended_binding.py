@@ -136,7 +136,7 @@ class ExtendedClaimBinding:
             self._conflict_ns = state.now_ns if code == CONFLICT else None
             return code in (0, CONFLICT, UNKNOWN)
         if self._status_patch.is_own(id):
-            return self._status_patch.answered(code)
+            return self._status_patch.handle_answer(code)
         return self._claim_binding is None or self._claim_binding.on_answer(
             state, id, code, version
         )

@@ -37,7 +37,7 @@ class PodStatusPatch:
         """Returns whether the id is that of the pending write."""
         return id == self._pending_write_id
 
-    def answered(self, code: int) -> bool:
+    def handle_answer(self, code: int) -> bool:
         """Records the answer (0: done); returns whether to continue."""
         self._pending_write_id = 0
         self._attempts += 1

@@ -256,7 +256,7 @@ def _count_waiting(world: World, last: Mapping[str, Decision]) -> tuple[WaitingP
         elif pod.spec.scheduling_gates:
             message = "waiting for scheduling gates"
         else:
-            message = world.engine.queue.waits_for(pod.metadata.uid) or "not tried"
+            message = world.engine.queue.tree_waiting_reason(pod.metadata.uid) or "not tried"
         groups.setdefault(message, []).append(pod.key)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(WaitingPods(message, len(keys), keys[0]) for message, keys in ordered)

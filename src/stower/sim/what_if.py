@@ -234,7 +234,7 @@ class _Run:
         for pod in self.world.list_pending():
             decision = self._last.get(pod.metadata.uid)
             uid = pod.metadata.uid
-            untried = self.world.engine.queue.waits_for(uid) or "not tried"
+            untried = self.world.engine.queue.tree_waiting_reason(uid) or "not tried"
             why[_find_original_uid(uid)] = untried if decision is None else decision.message
         return why
 

@@ -101,7 +101,7 @@ class BindingCycle:
         for reason, note in events:
             self._reporter.event(queued.entry.pod, "Normal", reason, "Scheduling", note)
 
-    def pre_bound(self, queued: QueuedPod, node_name: str) -> None:
+    def on_pre_bind(self, queued: QueuedPod, node_name: str) -> None:
         """Binds the pod, together with its group where it has one, as soon as all can be bound."""
         if queued.uid not in self.permit.groups:
             self.bind(queued, node_name)
@@ -126,19 +126,19 @@ class BindingCycle:
 
     # Answers
 
-    def answered(self, answer: Answer) -> None:
+    def handle_answer(self, answer: Answer) -> None:
         """Takes the answer to a Bind write, or of an extender that binds."""
         queued, node_name = self._binding.pop(answer.id)
         if answer.code:
-            self._bind_failed(queued, node_name, answer)
+            self._on_bind_failure(queued, node_name, answer)
             return
         error = answer.error or (bind_error(answer.body) if answer.body is not None else "")
         if error:
-            self._extender_failed(queued, node_name, error)
+            self._on_extender_failure(queued, node_name, error)
         else:
-            self._bound(queued, node_name)
+            self._on_bind(queued, node_name)
 
-    def _bound(self, queued: QueuedPod, node_name: str) -> None:
+    def _on_bind(self, queued: QueuedPod, node_name: str) -> None:
         # The pod is bound, even if it is deleted by now. The entry stays assumed until the watch
         # shows the binding.
         entry = queued.entry
@@ -147,7 +147,7 @@ class BindingCycle:
         note = f"Successfully assigned {entry.pod.key} to {node_name}"
         self._reporter.event(entry.pod, "Normal", "Scheduled", "Binding", note)
 
-    def _bind_failed(self, queued: QueuedPod, node_name: str, answer: Answer) -> None:
+    def _on_bind_failure(self, queued: QueuedPod, node_name: str, answer: Answer) -> None:
         if self._queue.get(queued.entry.uid) is not queued:
             return
         entry = queued.entry
@@ -171,7 +171,7 @@ class BindingCycle:
             return
         self.fail(queued, message)
 
-    def _extender_failed(self, queued: QueuedPod, node_name: str, error: str) -> None:
+    def _on_extender_failure(self, queued: QueuedPod, node_name: str, error: str) -> None:
         if self._queue.get(queued.entry.uid) is not queued or not queued.entry.is_assumed:
             return
         if self.binders is not None and self.binders.binder_is_ignorable(queued.entry.pod):
@@ -223,7 +223,7 @@ class BindingCycle:
         now_ns = self._state.now_ns
         self._state.forget(entry)
         self._queue.remove(entry.uid)
-        self._queue.room_freed(entry.pod, now_ns)
+        self._queue.on_room_release(entry.pod, now_ns)
         profile = self._context.profiles[entry.pod.spec.scheduler_name]
         self._queue.enqueue(QueuedPod(entry, profile, now_ns))
 
@@ -236,7 +236,7 @@ class BindingCycle:
         self.assumed_deadlines.pop(entry.uid, None)
         self.pre_bind.undo(entry.uid)
         self._state.forget(entry)
-        self._queue.room_freed(entry.pod, self._state.now_ns)
+        self._queue.on_room_release(entry.pod, self._state.now_ns)
         self._failures.fail(queued, message)
         self.reject_group(
             entry.uid, f"pod {entry.pod.key} of the same pod group cannot be bound: {message}"

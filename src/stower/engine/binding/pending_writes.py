@@ -84,7 +84,7 @@ class PendingWrites:
         """Has the pod retried once its writes were seen: an event came that may help it."""
         self.pods[uid].retries = True
 
-    def answered(self, answer: Answer) -> None:
+    def handle_answer(self, answer: Answer) -> None:
         """Takes the answer to one of the writes, and awaits the object that it changed."""
         uid = self._pod_of.pop(answer.id)
         writes = self.pods.get(uid)

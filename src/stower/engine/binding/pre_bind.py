@@ -40,7 +40,7 @@ class WaitingPod:
 class PreBindListener(Protocol):
     """Receives the results of PreBind."""
 
-    def pre_bound(self, queued: QueuedPod, node_name: str) -> None:
+    def on_pre_bind(self, queued: QueuedPod, node_name: str) -> None:
         """Called when the pod can be bound to the node as far as its reservations are concerned."""
 
     def fail(self, queued: QueuedPod, message: str) -> None:
@@ -106,7 +106,7 @@ class PreBind:
         if waiting is not None:
             self._check(waiting)
 
-    def answered(self, answer: Answer) -> None:
+    def handle_answer(self, answer: Answer) -> None:
         """Takes the answer to a reservation's write."""
         waiting, part = self._owners.pop(answer.id)
         waiting.unanswered.discard(answer.id)
@@ -121,14 +121,14 @@ class PreBind:
             # The pod does not wait any more; but what may have been written must be known.
             self._write(waiting, part)
 
-    def object_changed(self, obj: ApiObject) -> None:
+    def on_object_change(self, obj: ApiObject) -> None:
         """Checks the pods whose reservations wait for the object."""
         key = (type(obj), obj.metadata.namespace, obj.metadata.name)
         for waiting in list(self._by_object.get(key, {}).values()):
             if self._is_waiting(waiting):
                 self._check(waiting)
 
-    def pod_changed(self, uid: str) -> None:
+    def on_pod_change(self, uid: str) -> None:
         """Checks a pod whose own object changed, or whose status patch was answered."""
         waiting = self.waiting.get(uid)
         if waiting is not None:
@@ -226,7 +226,7 @@ class PreBind:
             uid = waiting.queued.entry.uid
             self._forget(uid)
             self.done[uid] = waiting
-            self._listener.pre_bound(waiting.queued, waiting.node_name)
+            self._listener.on_pre_bind(waiting.queued, waiting.node_name)
 
     def _fail(self, waiting: WaitingPod, plugin: Plugin, why: str) -> None:
         uid = waiting.queued.entry.uid

@@ -8,7 +8,7 @@ are scored.
 from collections.abc import Callable
 from typing import Final
 
-from stower.engine.cycle.reference import nominated_on
+from stower.engine.cycle.reference import nominated_pods_on
 from stower.framework.dry_run import DryRun
 from stower.framework.plugin import Scope
 from stower.framework.profile import Profile
@@ -38,14 +38,14 @@ class NominatedRoom:
         if not rows:
             return []
         runs, is_shared = self._dry_runs(profile, entry)
-        cached = self._cached(profile, entry) if is_shared else {}
+        cached = self._cached_rows(profile, entry) if is_shared else {}
         found = []
         for name, row in rows:
             # Its own nomination is not in its way: its answer for that row is its own.
             answers = {} if name == entry.nominated_node_name else cached
             is_full = answers.get(row)
             if is_full is None:
-                pods = nominated_on(state, name, entry.pod.priority, entry.uid)
+                pods = nominated_pods_on(state, name, entry.pod.priority, entry.uid)
                 is_full = answers[row] = bool(pods) and any(_refuses(r, row, pods) for r in runs)
             if is_full:
                 found.append(row)
@@ -64,7 +64,7 @@ class NominatedRoom:
                     is_shared = is_shared and plugin.scope is not Scope.PODS
         return found, is_shared
 
-    def _cached(self, profile: Profile, entry: PodEntry) -> dict[int, bool]:
+    def _cached_rows(self, profile: Profile, entry: PodEntry) -> dict[int, bool]:
         state = self._state
         key = (profile.scheduler_name, entry.shape.serial, entry.pod.priority)
         cached = self._cache.get(key)

@@ -143,11 +143,11 @@ class PodAttempts:
             self.state.nominate(entry, "")
         queued.bind_tries = 0
         if self._queue.is_waiting:
-            self._queue.pod_placed(entry.pod, self.state.now_ns)
+            self._queue.on_pod_placement(entry.pod, self.state.now_ns)
         if parts:
             self._binding.start(queued, node_name, parts, has_reported_node)
         else:
-            self._binding.pre_bound(queued, node_name)
+            self._binding.on_pre_bind(queued, node_name)
         self._reporter.decide(queued, Outcome.PLACED, node_name=node_name, scores=scores)
         if parts:
             self._binding.pre_bind.check_pod(entry.uid)
@@ -185,7 +185,7 @@ class PodAttempts:
         """Wakes pods that may use the nominated room, where the nomination was taken back."""
         if node_name and entry.nominated_node_name != node_name:
             now_ns, priority = self.state.now_ns, entry.pod.priority
-            self._queue.room_freed(entry.pod, now_ns, priority_max=priority)
+            self._queue.on_room_release(entry.pod, now_ns, priority_max=priority)
 
     # No node was found
 

@@ -137,7 +137,7 @@ class Verdict:
         rejection; None where the row is feasible."""
         refused_by = int(self.refused_by[row])
         if refused_by == PRE_FILTER:
-            return "", self._outside()
+            return "", self._pre_filter_rejection()
         if refused_by == EXTENDER:
             return EXTENDERS, self._extended[row]
         if refused_by < 0:
@@ -156,7 +156,7 @@ class Verdict:
         for (refused_by, code), rows in sorted(self.refusals().items(), key=itemgetter(0)):
             count = int(np.count_nonzero(rows))
             if refused_by == PRE_FILTER:
-                entries.append(RejectionCount("", self._outside(), count))
+                entries.append(RejectionCount("", self._pre_filter_rejection(), count))
             else:
                 plugin = self.profile.filters[refused_by]
                 plugins.add(plugin.name)
@@ -173,7 +173,7 @@ class Verdict:
                 examples.append((names[row],))
         return Diagnosis(node_count, tuple(entries), None, frozenset(plugins), tuple(examples))
 
-    def _outside(self) -> Rejection:
+    def _pre_filter_rejection(self) -> Rejection:
         names = " ".join(sorted(self.restricted_by))
         return Rejection((f"node(s) didn't satisfy plugin(s) [{names}]",))
 
@@ -194,22 +194,22 @@ def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verd
         outside[state.rows_of(allowed)] = False
         verdict.refused_by[outside] = PRE_FILTER
     for i, plugin in enumerate(profile.filters):
-        codes = verdict.answers[i] = filtered(plugin, pod, shape, state, state.all_rows)
+        codes = verdict.answers[i] = filter_codes(plugin, pod, shape, state, state.all_rows)
         if codes is not None:
             hit = (codes != 0) & (verdict.refused_by == FEASIBLE)
             np.copyto(verdict.refused_by, i, where=hit)
             np.copyto(verdict.codes, codes, where=hit)
     for name in sorted(state.nominated_pods):
         row = state.row_of(name)
-        pods = nominated_on(state, name, pod.priority, pod.metadata.uid)
+        pods = nominated_pods_on(state, name, pod.priority, pod.metadata.uid)
         if row >= 0 and pods and verdict.refused_by[row] not in (ABSENT, PRE_FILTER):
-            refused = refused_with(profile, state, shape, pod, row, pods)
+            refused = find_refusal(profile, state, shape, pod, row, pods)
             if refused is not None:
                 verdict.refused_by[row], verdict.codes[row] = refused
     return verdict
 
 
-def filtered(
+def filter_codes(
     plugin: Plugin, pod: Pod, shape: Shape, state: ClusterState, rows: slice
 ) -> Ints | None:
     """Returns a filter's codes for these rows, whatever its scope; None where all pass."""
@@ -254,7 +254,7 @@ def pre_filter(
     return allowed
 
 
-def nominated_on(state: ClusterState, name: str, priority: int, uid: str) -> list[PodEntry]:
+def nominated_pods_on(state: ClusterState, name: str, priority: int, uid: str) -> list[PodEntry]:
     """Returns the other pods of this priority or above that are nominated to this node."""
     nominated = state.nominated_pods.get(name)
     if not nominated:
@@ -266,7 +266,7 @@ def nominated_on(state: ClusterState, name: str, priority: int, uid: str) -> lis
     ]
 
 
-def refused_with(
+def find_refusal(
     profile: Profile,
     state: ClusterState,
     shape: Shape,
@@ -279,7 +279,7 @@ def refused_with(
     for i, plugin in enumerate(profile.filters):
         runs = plugin.dry_runs(pod, shape, state) if plugin.is_relevant(shape) else None
         if runs is None:
-            codes = filtered(plugin, pod, shape, state, slice(row, row + 1))
+            codes = filter_codes(plugin, pod, shape, state, slice(row, row + 1))
             code = 0 if codes is None else int(codes[0])
         else:
             run = runs(row)
@@ -325,7 +325,7 @@ def normalized(raw: Ints, feasible: Bools, how: Normalize) -> Ints:
     return MAX_NODE_SCORE - share if how is Normalize.BY_MAXIMUM_REVERSED else share
 
 
-def total(parts: dict[str, Ints], count: int) -> Ints:
+def total_score(parts: dict[str, Ints], count: int) -> Ints:
     """Returns int64[count]: the sum of all plugins' scores."""
     result = np.zeros(count, np.int64)
     for part in parts.values():

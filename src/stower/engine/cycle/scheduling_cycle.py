@@ -181,7 +181,7 @@ class SchedulingCycle:
             verdict = reference.judge(profile, state, shape, entry.pod)
             feasible = verdict.feasible
             parts = reference.scores(profile, state, shape, entry.pod, feasible)
-            total = reference.total(parts, len(feasible))
+            total = reference.total_score(parts, len(feasible))
             return self._pick(np.where(feasible, total, INFEASIBLE), entry)
         own = best
         while True:
@@ -196,9 +196,11 @@ class SchedulingCycle:
         """Returns whether a feasible row has room for the pod in addition to the pods nominated
         there."""
         state = self._state
-        pods = reference.nominated_on(state, state.node_names[row], entry.pod.priority, entry.uid)
+        pods = reference.nominated_pods_on(
+            state, state.node_names[row], entry.pod.priority, entry.uid
+        )
         return not pods or (
-            reference.refused_with(profile, state, entry.shape, entry.pod, row, pods) is None
+            reference.find_refusal(profile, state, entry.shape, entry.pod, row, pods) is None
         )
 
     # Negotiation

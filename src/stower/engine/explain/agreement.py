@@ -74,7 +74,7 @@ def _judge(
         reasons = _reasons(verdict, row) or (ours,)
         return msgspec.structs.replace(found, verdict="refuses", reasons=reasons, message=ours)
     parts = reference.scores(profile, state, shape, pod, feasible)
-    total = reference.total(parts, len(feasible))
+    total = reference.total_score(parts, len(feasible))
     highest = int(total[feasible].max())
     best = np.flatnonzero(feasible & (total == highest))
     names = sorted(state.node_names[one] for one in best.tolist())

@@ -181,7 +181,7 @@ class _PendingPod:
             return Explanation(
                 pod.key, "settling", negotiation[1].nominated_node_name or "", text,
                 state.node_count, feasible,
-                refused=refused, waits_for=_wakes(profile, (negotiation[0].name,)), scores=scores,
+                refused=refused, waits_for=_events(profile, (negotiation[0].name,)), scores=scores,
             )  # fmt: skip
         rows = self._closest(verdict) if row < 0 else [row]
         diagnosis = verdict.diagnosis(state.node_count)
@@ -196,7 +196,7 @@ class _PendingPod:
             feasible,
             gates,
             refused,
-            ("gates removed",) if gates else _wakes(profile, waits),
+            ("gates removed",) if gates else _events(profile, waits),
             scores,
             () if gates else self._candidates(),
             self._changes(rows),
@@ -245,7 +245,7 @@ class _PendingPod:
         for i, plugin in enumerate(self.profile.filters):
             codes = verdict.answers.get(i)
             if verdict.pre_filter is not None:  # no filter ran yet
-                codes = reference.filtered(plugin, pod, shape, state, state.all_rows)
+                codes = reference.filter_codes(plugin, pod, shape, state, state.all_rows)
             if codes is not None:
                 counts += codes != 0
                 patterns |= (codes != 0).astype(np.int64) << min(i, 62)
@@ -320,7 +320,7 @@ class _PendingPod:
             refusing.append(verdict.pre_filter[0])
         else:
             for plugin in self.profile.filters:
-                codes = reference.filtered(plugin, pod, shape, state, slice(row, row + 1))
+                codes = reference.filter_codes(plugin, pod, shape, state, slice(row, row + 1))
                 if codes is not None and codes[0]:
                     refusing.append(plugin)
         for plugin in refusing:
@@ -337,10 +337,12 @@ class _PendingPod:
 
         def keep_off(pods: list[PodEntry]) -> bool:
             return bool(pods) and (
-                reference.refused_with(self.profile, state, shape, pod, row, pods) is not None
+                reference.find_refusal(self.profile, state, shape, pod, row, pods) is not None
             )
 
-        every = reference.nominated_on(state, state.node_names[row], pod.priority, pod.metadata.uid)
+        every = reference.nominated_pods_on(
+            state, state.node_names[row], pod.priority, pod.metadata.uid
+        )
         if not keep_off(every):
             return None
         kept: list[PodEntry] = []
@@ -431,7 +433,7 @@ def _scores(
     """Returns the scores of the best few nodes, and of the node `compared_node`."""
     feasible = verdict.feasible
     parts = reference.scores(profile, state, shape, pod, feasible)
-    total = reference.total(parts, len(feasible))
+    total = reference.total_score(parts, len(feasible))
     rows = np.flatnonzero(feasible)
     best = rows[np.lexsort((rows, -total[rows]))][:SHOWN].tolist()
     other = state.row_of(compared_node) if compared_node else -1
@@ -447,7 +449,7 @@ def _scores(
     )
 
 
-def _wakes(profile: Profile, plugins: Iterable[str]) -> tuple[str, ...]:
+def _events(profile: Profile, plugins: Iterable[str]) -> tuple[str, ...]:
     """Returns the events on which these plugins have the pod retried, in words."""
     known = {plugin.name: plugin for plugin in profile.filters}
     found = set()

@@ -29,5 +29,5 @@ def observe_new_pods(engine: Engine) -> None:
 def explain_pod(engine: Engine, pod: Pod) -> Explanation:
     """Returns the explanation of a pod on the engine's current state."""
     trees = engine.tree_attempts
-    why_waiting = trees.why_waiting if trees is not None else lambda tree: tree.waits_for
+    why_waiting = trees.waiting_reason if trees is not None else lambda tree: tree.waits_for
     return explain(pod, engine.state, engine.cycle, engine.queue, engine.profiles, why_waiting)

@@ -19,7 +19,7 @@ from stower.engine.extenders.responses import (
     HostPriority,
     PreemptionResult,
     UnreadableResponse,
-    read,
+    read_response,
 )
 from stower.engine.outbox import Answer
 from stower.engine.queue.entities import QueuedPod
@@ -79,7 +79,7 @@ class ExtenderCalls:
         """Whether a response is awaited."""
         return self._query is not None
 
-    def interested(self, pod: Pod, verb: str) -> list[int]:
+    def select_interested(self, pod: Pod, verb: str) -> list[int]:
         """Returns the extenders that have the verb and are interested in the pod; ignorable ones
         last."""
         found = [
@@ -99,7 +99,7 @@ class ExtenderCalls:
         pod = queued.entry.pod
         query = self._query = _Query(queued, names)
         self._apply_nodes = apply
-        query.todo = self.interested(pod, "filter")
+        query.todo = self.select_interested(pod, "filter")
         self._call_next(query, "filter")
 
     def ask_victims(
@@ -113,14 +113,14 @@ class ExtenderCalls:
         query = self._query = _Query(queued, [])
         query.victims = victims
         self._apply_victims = apply
-        query.todo = self.interested(queued.entry.pod, "preempt")
+        query.todo = self.select_interested(queued.entry.pod, "preempt")
         self._call_next(query, "preempt")
 
     def binder(self, pod: Pod) -> int:
         """Returns the extender that binds the pod, -1 for none."""
-        return next(iter(self.interested(pod, "bind")), -1)
+        return next(iter(self.select_interested(pod, "bind")), -1)
 
-    def answered(self, answer: Answer) -> None:
+    def handle_answer(self, answer: Answer) -> None:
         """Takes the response to a call."""
         query = self._query
         if query is None or answer.id not in query.open:
@@ -147,7 +147,7 @@ class ExtenderCalls:
         if query.todo and is_any_left:
             self._call(query, query.todo.pop(0), verb)
             return
-        others = self.interested(query.queued.entry.pod, "prioritize")
+        others = self.select_interested(query.queued.entry.pod, "prioritize")
         if verb == "filter" and query.names and others:
             for i in others:
                 self._call(query, i, "prioritize")
@@ -178,11 +178,13 @@ class ExtenderCalls:
 
     def _take(self, query: _Query, i: int, verb: str, body: bytes) -> str:
         if verb == "prioritize":
-            self._take_points(query, self.extenders[i].weight, read(body, tuple[HostPriority, ...]))
+            self._take_points(
+                query, self.extenders[i].weight, read_response(body, tuple[HostPriority, ...])
+            )
             return ""
         if verb == "preempt":
-            return self._take_victims(query, i, read(body, PreemptionResult))
-        return self._take_nodes(query, i, read(body, FilterResult))
+            return self._take_victims(query, i, read_response(body, PreemptionResult))
+        return self._take_nodes(query, i, read_response(body, FilterResult))
 
     def _take_nodes(self, query: _Query, i: int, answer: FilterResult) -> str:
         if answer.error:

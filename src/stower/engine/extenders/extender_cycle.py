@@ -63,7 +63,7 @@ class ExtenderCycle:
     def ask_nodes(self, queued: QueuedPod) -> bool:
         """Calls extenders for the feasible nodes of a pod. Returns False if no extender is
         interested, or no node is feasible."""
-        interested, pod = self._calls.interested, queued.entry.pod
+        interested, pod = self._calls.select_interested, queued.entry.pod
         if not interested(pod, "filter") and not interested(pod, "prioritize"):
             return False
         rows = np.flatnonzero(self._cycle.scores_of(queued.profile, queued.entry) >= 0).tolist()
@@ -98,7 +98,7 @@ class ExtenderCycle:
     def ask_victims(self, queued: QueuedPod, diagnosis: Diagnosis) -> bool:
         """Calls extenders for the victims that may be evicted. Returns False if no extender is
         interested."""
-        if not self._calls.interested(queued.entry.pod, "preempt"):
+        if not self._calls.select_interested(queued.entry.pod, "preempt"):
             return False
         state = self._state
         search = self._cycle.candidates(queued.profile, queued.entry)

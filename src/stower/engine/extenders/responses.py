@@ -13,7 +13,7 @@ T = TypeVar("T")
 Number = Annotated[int, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
 
 
-class Named(msgspec.Struct, frozen=True):
+class ObjectName(msgspec.Struct, frozen=True):
     """The name in an object's metadata."""
 
     name: str = ""
@@ -22,7 +22,7 @@ class Named(msgspec.Struct, frozen=True):
 class NamedObject(msgspec.Struct, frozen=True):
     """An object; only its name is decoded."""
 
-    metadata: Named = Named()
+    metadata: ObjectName = ObjectName()
 
 
 class NodeList(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class UnreadableResponse(Exception):
     """The response has another shape; the text names the field."""
 
 
-def read(body: bytes, form: type[T]) -> T:
+def read_response(body: bytes, form: type[T]) -> T:
     """Decodes a response; field names match in any case, as in Go. Raises UnreadableResponse."""
     try:
         return msgspec.convert(_lowered(msgspec.json.decode(body)), form)
@@ -112,6 +112,6 @@ def _lowered(value: Any, names: bool = False) -> Any:
 def bind_error(body: bytes) -> str:
     """Returns the error of a response to the verb bind, or ""."""
     try:
-        return read(body or b"{}", BindingResult).error or ""
+        return read_response(body or b"{}", BindingResult).error or ""
     except UnreadableResponse as error:
         return str(error)

@@ -87,7 +87,7 @@ class GroupStatus:
         wanted[disrupted] = value
         self._write(which, obj)
 
-    def answered(self, answer: Answer) -> None:
+    def handle_answer(self, answer: Answer) -> None:
         """Takes the answer to a status patch."""
         which, version = self._writes.pop(answer.id)
         if answer.code:

@@ -81,11 +81,11 @@ class TreeAttempts:
         self._tree_cycle = TreeCycle(context.state, cycle)
         self._preemption = TreePreemption(context.state, cycle, self._tree_cycle)
 
-    def group_observed(self, obj: GroupObject, is_deleted: bool, has_changed: bool) -> None:
+    def on_group(self, obj: GroupObject, is_deleted: bool, has_changed: bool) -> None:
         """Handles a group that was added, modified or deleted. `has_changed`: whether more than its
         status changed."""
         if has_changed:
-            self.trees.group_changed(obj)
+            self.trees.on_group_change(obj)
         self.status.observe(obj, is_deleted)
 
     def run(self, queued: QueuedTree) -> None:
@@ -103,7 +103,7 @@ class TreeAttempts:
             self._queue.wait(queued, queued.refused_by, now_ns, None)
             return
         tree = self.trees.tree(queued.root)
-        members = queued.ungated()
+        members = queued.ungated_members()
         fault = tree.invalid or pods_disagree(tree, [m.entry for m in members])
         if fault:
             self._fail(queued, fault, is_invalid=bool(tree.invalid))
@@ -127,10 +127,10 @@ class TreeAttempts:
             more = f"; one pod alone: {note}" if note and NO_NODE in found.message else ""
             self._set_conditions(tree, UNSCHEDULABLE, f"{found.message}{more}")
 
-    def why_waiting(self, queued: QueuedTree) -> str:
+    def waiting_reason(self, queued: QueuedTree) -> str:
         """Returns what keeps a tree waiting, "" where it would be placed now. Changes nothing."""
         tree = self.trees.tree(queued.root)
-        members = queued.ungated()
+        members = queued.ungated_members()
         fault = queued.waits_for or tree.invalid or pods_disagree(tree, [m.entry for m in members])
         if fault:
             return fault
@@ -140,9 +140,9 @@ class TreeAttempts:
     def report_waiting(self, tree: Tree, queued: QueuedTree) -> int | None:
         """Reports what the tree waits for. Returns when to report again, None for never."""
         message, queued.retry_ns = queued.waits_for, 0
-        if half := self._half_bound(queued, tree):
+        if half := self._half_bound_pods(queued, tree):
             message = f"{message} (partially bound: {len(half)} of its pods are on nodes)"
-        for member in queued.ungated():
+        for member in queued.ungated_members():
             self._reporter.report(member, GATED, message)
         self._set_conditions(tree, UNSCHEDULABLE, message)
         return queued.retry_ns or None
@@ -203,7 +203,7 @@ class TreeAttempts:
         """Refuses a tree that cannot be placed, and preempts where that helps. Returns why one of
         its pods would not fit alone, "" where all would."""
         queued.root_uid = tree.groups[0].obj.metadata.uid
-        half = self._half_bound(queued, tree)
+        half = self._half_bound_pods(queued, tree)
         if half:
             message = f"{found.message} (partially bound: {len(half)} of its pods are on nodes)"
             found = found._replace(message=message)
@@ -223,7 +223,7 @@ class TreeAttempts:
             self._queue.finish_preemption(queued, False, self._state.now_ns)
         return note
 
-    def _half_bound(self, queued: QueuedTree, tree: Tree) -> list[PodEntry]:
+    def _half_bound_pods(self, queued: QueuedTree, tree: Tree) -> list[PodEntry]:
         """Returns pods that are on nodes although the tree's minimum never was: the scheduler that
         bound the pods crashed, or other pods took the room. If the root's annotation requests it,
         these pods are deleted after a delay."""
@@ -261,7 +261,7 @@ class TreeAttempts:
         (KEP-6012 "Preemption triggering rules")."""
         if not found.resolvable or not any(p.is_preemption for p in queued.profile.post_filters):
             return None
-        pending = pending_of(tree, queued.ungated())
+        pending = pending_of(tree, queued.ungated_members())
         if self._feasibility(tree, pending) is Feasibility.UNRESOLVABLE:
             return None
         own = tree.groups[0].obj.spec.preemption_policy
@@ -318,7 +318,7 @@ class TreeAttempts:
         plugins = set()
         notes: dict[tuple[int, bytes], str] = {}
         seen = set()
-        for member in queued.ungated():
+        for member in queued.ungated_members():
             entry, class_key = member.entry, member.class_key
             # Claims made for extended resources differ from pod to pod.
             if class_key in seen and not entry.shape.extended_requests:
@@ -338,7 +338,7 @@ class TreeAttempts:
             self._queue.retry_at(queued, now_ns + delay_ns)
         elif queued.retry_ns > now_ns:
             self._queue.retry_at(queued, queued.retry_ns)
-        for member in queued.ungated():
+        for member in queued.ungated_members():
             note = notes.get(member.class_key)
             message = found.message
             if not self._has_minimum(member):
@@ -372,6 +372,6 @@ class TreeAttempts:
             self._queue.park(queued, frozenset((GANG_SCHEDULING,)), now_ns)
         else:
             self._queue.retry(queued, now_ns)
-        for member in queued.ungated():
+        for member in queued.ungated_members():
             self._reporter.decide(member, Outcome.ERROR, message=message)
             self._reporter.report(member, SCHEDULER_ERROR, message)

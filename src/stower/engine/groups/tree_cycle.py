@@ -136,7 +136,7 @@ class _Attempt:
             answer = place(problem, effort=self._effort)
             if not isinstance(answer, Placed):
                 break
-            plan = self._verified(built, answer)
+            plan = self._verify(built, answer)
             if plan is not None:
                 if plan or not any(self._pending):
                     return TreeResult(plan)
@@ -196,7 +196,7 @@ class _Attempt:
 
     # Verification
 
-    def _verified(self, built: Built, answer: Placed) -> Plan | None:
+    def _verify(self, built: Built, answer: Placed) -> Plan | None:
         """Returns the plan that plugins accept: on nodes of their choice, else on those found."""
         counts: dict[tuple[int, int], int] = {}
         rows: dict[tuple[int, int], list[int]] = {}

@@ -87,21 +87,23 @@ class TreePreemption:
                 by_row.setdefault(row, []).append(unit)
         rows = sorted(by_row, key=lambda row: (_loss(by_row[row]), self._state.node_names[row]))
 
-        def some(count: int) -> list[Unit]:
+        def take_units(count: int) -> list[Unit]:
             first = set(rows[:count])
             return [u for u in chosen if any(e.row in first for e in u.pods)]
 
         few, count = 0, 1  # `few` are too few; `count` are enough, once the loop ends
-        while count < len(rows) and not self._is_sufficient(profile, tree, pending, some(count)):
+        while count < len(rows) and not self._is_sufficient(
+            profile, tree, pending, take_units(count)
+        ):
             few, count = count, count * 2
         count = min(count, len(rows))
         while count - few > 1:
             half = (few + count) // 2
-            if self._is_sufficient(profile, tree, pending, some(half)):
+            if self._is_sufficient(profile, tree, pending, take_units(half)):
                 count = half
             else:
                 few = half
-        return some(count)
+        return take_units(count)
 
     def _without_reprieved(
         self, profile: Profile, plan: Plan, chosen: list[Unit], rows: dict[str, int]

@@ -91,7 +91,7 @@ class TreeQueue:
         else:
             tree.gated[queued.uid] = queued
 
-    def group_changed(self, obj: GroupObject) -> None:
+    def on_group_change(self, obj: GroupObject) -> None:
         """Moves pods whose tree has another root since a group was added, modified or deleted."""
         which = group_key(obj)
         groups = self._state.groups
@@ -111,17 +111,17 @@ class TreeQueue:
                     self._queue.release(member)
                     self._add(member, tree.added_ns)
 
-    def pod_changed(self, queued: QueuedPod) -> None:
+    def on_pod_change(self, queued: QueuedPod) -> None:
         """Evaluates the gates (PreEnqueue) of a held pod again after a change of the pod."""
         if queued.tree is not None:
             self._update_gate(queued, queued.tree)
 
-    def members_changed(self, pod: Pod) -> None:
+    def on_member_change(self, pod: Pod) -> None:
         """Looks at the pod's tree again: a pod with a node joined or left its group."""
         if pod.group_name and (root := self._root(pod)) in self._by_root:
             self._changed[root] = None
 
-    def domains_changed(self) -> None:
+    def on_domain_change(self) -> None:
         """Looks at refused trees with topology constraints again: a node changed its domains."""
         for root, tree in self._by_root.items():
             if tree.place is Place.UNSCHEDULABLE:

@@ -78,7 +78,7 @@ class BestRows:
         self._tied: Bools = np.zeros(0, np.bool_)
         self._key: tuple[int, ...] = ()
 
-    def tied(self, possible: Bools, changed: Iterable[int] | None) -> Bools:
+    def tied_rows(self, possible: Bools, changed: Iterable[int] | None) -> Bools:
         """Returns bool[row_limit]: the best rows. Read only. `changed`: the rows that were set
         since the last call, None for unknown."""
         last, self._possible = self._possible, possible

@@ -58,9 +58,9 @@ class Displacement:
             row = self._cycle.choose(profile, entry)
         if row < 0:
             return row, ()
-        return row, self._displaced(profile, entry, row, [o for o in others if o.row == row])
+        return row, self._select_displaced(profile, entry, row, [o for o in others if o.row == row])
 
-    def _displaced(
+    def _select_displaced(
         self, profile: Profile, entry: PodEntry, row: int, here: Sequence[PodEntry]
     ) -> tuple[PodEntry, ...]:
         """Returns as few of the pods on the row as make room; pods in deletion come first."""

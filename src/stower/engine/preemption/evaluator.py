@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from stower.engine.cycle.reference import Verdict, filtered, nominated_on
+from stower.engine.cycle.reference import Verdict, filter_codes, nominated_pods_on
 from stower.engine.preemption.candidates import (
     PRIORITY_SHIFT,
     ROWS_ONE_BY_ONE_MAX,
@@ -189,7 +189,7 @@ class Search:
         self._found: dict[int, RowVictims] = {}
 
     @cached_property
-    def _possible(self) -> Bools:
+    def _possible_rows(self) -> Bools:
         """bool[row_limit]: rows that evictions may help. Prepares the dry runs."""
         possible = self._verdict.resolvable()
         if possible.any():
@@ -215,7 +215,7 @@ class Search:
                 codes = (
                     self._verdict.answers[i]
                     if i in self._verdict.answers
-                    else filtered(plugin, pod, shape, state, state.all_rows)
+                    else filter_codes(plugin, pod, shape, state, state.all_rows)
                 )
                 if codes is not None:
                     self._fixed.append((i, codes))
@@ -235,20 +235,20 @@ class Search:
         """Returns whether no eviction makes the pod fit on the node."""
         row = self.state.row_of(node_name)
         if row < 0 or self._verdict.pre_filter is not None:
-            return row >= 0 and not self._possible[row]
+            return row >= 0 and not self._possible_rows[row]
         refusal = self._verdict.rejection(row)
         return refusal is not None and not refusal[1].may_evict
 
     def candidates(self) -> Candidates:
         """Returns all rows that evictions make feasible."""
-        state, possible = self.state, self._possible
+        state, possible = self.state, self._possible_rows
         if not possible.any():
             return Columns(0).candidates(possible[:0])
         if self._constraints is not None:
             cached = self._preemption.cached_candidates(self, self._constraints)
             return cached.columns.candidates(possible & self._passes_fixed_filters())
         columns = Columns(state.capacity)
-        for row in np.flatnonzero(possible & self._has_lower()).tolist():
+        for row in np.flatnonzero(possible & self._lower_priority_rows()).tolist():
             columns.set(row, self.on_row(row))
         return columns.candidates(possible)
 
@@ -263,12 +263,12 @@ class Search:
 
     def select_candidate(self) -> int:
         """Returns the best candidate row, -1 where there is none."""
-        possible = self._possible
+        possible = self._possible_rows
         if self._constraints is None or not possible.any():
             rows = best_candidates(self.candidates())
             return self.pick(rows) if len(rows) else -1
         cached = self._preemption.cached_candidates(self, self._constraints)
-        tied = cached.front.tied(possible & self._passes_fixed_filters(), cached.changed)
+        tied = cached.front.tied_rows(possible & self._passes_fixed_filters(), cached.changed)
         cached.changed = []
         return self._pick(tied) if tied.any() else -1
 
@@ -285,12 +285,12 @@ class Search:
     def no_candidate_reason(self) -> str:
         """Returns why there is no candidate, in upstream's words."""
         state = self.state
-        lower = self._has_lower() if self._possible.any() else self._possible
+        lower = self._lower_priority_rows() if self._possible_rows.any() else self._possible_rows
         refusals: dict[Rejection, int] = {}
-        without = int(np.count_nonzero(self._possible & ~lower))
+        without = int(np.count_nonzero(self._possible_rows & ~lower))
         if without:
             refusals[NO_VICTIMS] = without
-        for row in np.flatnonzero(self._possible & lower).tolist():
+        for row in np.flatnonzero(self._possible_rows & lower).tolist():
             refusal = self.on_row(row).refusal
             if refusal is not None:
                 refusals[refusal] = refusals.get(refusal, 0) + 1
@@ -315,7 +315,7 @@ class Search:
     ) -> RowVictims:
         """Returns the victims of one row by capacity alone; none if they are not enough."""
         state, priority = self.state, self.pod.priority
-        if self.nominated_on_row(row) or self.whole_groups_on(row):
+        if self.nominated_pods_on_row(row) or self.whole_groups_on(row):
             return self.on_row(row)
         lower = [e for e in state.pods_by_row[row].values() if e.pod.priority < priority]
         if not lower or not capacity_constraints or state.nodes[row] is None:
@@ -338,7 +338,7 @@ class Search:
         if min(spare) < 0:
             return RowVictims()
 
-        def comes_back(entry: PodEntry) -> bool:
+        def fits_again(entry: PodEntry) -> bool:
             nonlocal spare
             left = list(map(sub, spare, of_shape[entry.shape.serial]))
             if min(left) < 0:
@@ -346,18 +346,18 @@ class Search:
             spare = left
             return True
 
-        return self._reprieve(lower, comes_back)
+        return self._reprieve(lower, fits_again)
 
     def _reprieve(
-        self, lower: list[PodEntry], comes_back: Callable[[PodEntry], bool]
+        self, lower: list[PodEntry], fits_again: Callable[[PodEntry], bool]
     ) -> RowVictims:
         """Returns the victims on one row: reprieves the pods, most important first, while the
-        preemptor fits. `comes_back` adds a pod back and returns whether it still does."""
+        preemptor fits. `fits_again` adds a pod back and returns whether it still does."""
         lower.sort(key=importance)
         violating, others = self.state.budgets.split_by_violation(lower)
-        victims = [entry for entry in violating if not comes_back(entry)]
+        victims = [entry for entry in violating if not fits_again(entry)]
         violations = len(victims)
-        victims += [entry for entry in others if not comes_back(entry)]
+        victims += [entry for entry in others if not fits_again(entry)]
         if violations:
             victims.sort(key=importance)
         return RowVictims(tuple(victims), violations)
@@ -370,14 +370,14 @@ class Search:
             found.setdefault(unit.group or entry.uid, unit)
         return [unit for unit in found.values() if unit.priority < self.pod.priority]
 
-    def _reprieve_units(self, units: list[Unit], comes_back: Callable[[Unit], bool]) -> RowVictims:
+    def _reprieve_units(self, units: list[Unit], fits_again: Callable[[Unit], bool]) -> RowVictims:
         """Does the same as `_reprieve` for groups that are disrupted as a whole, on all their
         nodes."""
         units.sort(key=lambda unit: unit.importance)
         violating, _ = self.state.budgets.split_by_violation(e for unit in units for e in unit.pods)
         forbidden = {entry.uid for entry in violating}
         units.sort(key=lambda unit: not any(entry.uid in forbidden for entry in unit.pods))
-        victims = [e for unit in units if not comes_back(unit) for e in unit.pods]
+        victims = [e for unit in units if not fits_again(unit) for e in unit.pods]
         victims.sort(key=importance)
         return RowVictims(tuple(victims), sum(entry.uid in forbidden for entry in victims))
 
@@ -395,15 +395,15 @@ class Search:
         one = _OneRow(self, row)
         for entry in lower:
             one.remove(entry)
-        refused = one.refused_by()
+        refused = one.find_refusal()
         if refused is not None:
             i, code = refused
             return RowVictims(refusal=self.profile.filters[i].rejection(self.shape, code))
 
-        def comes_back(*entries: PodEntry) -> bool:
+        def fits_again(*entries: PodEntry) -> bool:
             for entry in entries:
                 one.add(entry)
-            if one.refused_by() is None:
+            if one.find_refusal() is None:
                 return True
             for entry in entries:
                 one.remove(entry)
@@ -411,14 +411,14 @@ class Search:
 
         if whole:
             found = self._reprieve_units(
-                units, lambda unit: comes_back(*(e for e in unit.pods if e.row == row))
+                units, lambda unit: fits_again(*(e for e in unit.pods if e.row == row))
             )
         else:
-            found = self._reprieve(lower, comes_back)
+            found = self._reprieve(lower, fits_again)
         # Without victims, it is not pods that keep the pod off.
         return found if found.victims else RowVictims(refusal=NO_VICTIMS)
 
-    def _has_lower(self) -> Bools:
+    def _lower_priority_rows(self) -> Bools:
         """Returns bool[row_limit]: rows with pods of lower priority."""
         table = self.state.pod_table
         slots = (table.rows >= 0) & (table.priorities < self.pod.priority)
@@ -442,12 +442,12 @@ class Search:
         """Returns refusals by filters to which pods do not matter: (filter index, code)."""
         return [(i, int(codes[row])) for i, codes in self._fixed if codes[row]]
 
-    def nominated_on_row(self, row: int) -> list[PodEntry]:
+    def nominated_pods_on_row(self, row: int) -> list[PodEntry]:
         """Returns the pods of this priority or above that are nominated to the row."""
         if not self.state.nominated_pods:
             return []
         name = self.state.node_names[row]
-        return nominated_on(self.state, name, self.pod.priority, self.pod.metadata.uid)
+        return nominated_pods_on(self.state, name, self.pod.priority, self.pod.metadata.uid)
 
     # All rows at once
 
@@ -478,7 +478,7 @@ class Search:
         if len(slots):
             _ManyRows(self, capacity_constraints, slots).write_candidates(columns)
         if alone.any():
-            for row in np.flatnonzero(alone & self._has_lower()).tolist():
+            for row in np.flatnonzero(alone & self._lower_priority_rows()).tolist():
                 columns.set(row, self.victims_by_capacity(row, capacity_constraints))
 
 
@@ -488,7 +488,7 @@ class _OneRow:
     def __init__(self, search: Search, row: int) -> None:
         self._fixed = search.fixed_rejections_on_row(row)
         self._variants = [search.dry_runs_on_row(row)]
-        nominated = self._nominated = search.nominated_on_row(row)
+        nominated = self._nominated = search.nominated_pods_on_row(row)
         self._with: list[tuple[int, DryRun]] = []
         if nominated:
             with_them = self._with = search.dry_runs_on_row(row)
@@ -514,7 +514,7 @@ class _OneRow:
             for other in self._nominated:
                 run.add(other)
 
-    def refused_by(self) -> tuple[int, int] | None:
+    def find_refusal(self) -> tuple[int, int] | None:
         """Returns (filter index, code) of the first filter that refuses; None if the pod fits."""
         fixed = self._fixed[0] if self._fixed else None
         for runs in self._variants:

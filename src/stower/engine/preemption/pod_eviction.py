@@ -109,7 +109,7 @@ class PodEviction:
             self._start(preemption, victim)
         self._continue(preemption)
 
-    def answered(self, answer: Answer) -> None:
+    def handle_answer(self, answer: Answer) -> None:
         """Takes the answer to a status patch or deletion of a victim."""
         preemption, victim, is_deletion = self._writes.pop(answer.id)
         preemption.unanswered -= 1

@@ -213,16 +213,18 @@ class QueuedTree(QueuedEntity):
 
     def is_helped_by(self, cluster_event: ClusterEvent) -> bool:
         """Returns whether the event may help one of its distinct members."""
-        return any(may_help(member, self.refused_by, cluster_event) for member in self.distinct())
+        return any(
+            may_help(member, self.refused_by, cluster_event) for member in self.distinct_members()
+        )
 
-    def ungated(self) -> list[QueuedPod]:
+    def ungated_members(self) -> list[QueuedPod]:
         """Returns the members that no PreEnqueue plugin keeps gated."""
         return [member for uid, member in self.members.items() if uid not in self.gated]
 
-    def distinct(self) -> Iterator[QueuedPod]:
+    def distinct_members(self) -> Iterator[QueuedPod]:
         """Yields one ungated member for each class of equal pods."""
         seen = set()
-        for member in self.ungated():
+        for member in self.ungated_members():
             if member.class_key not in seen:
                 seen.add(member.class_key)
                 yield member

@@ -38,7 +38,7 @@ class HintGroups:
                 self._unindex(key)
             entity.hint_key = None
 
-    def helped_by(self, event: ClusterEvent, claim_key: str) -> list[list[QueuedEntity]]:
+    def find_helped(self, event: ClusterEvent, claim_key: str) -> list[list[QueuedEntity]]:
         """Returns the groups that the event may help, as lists. `claim_key`: the claim that the
         event is about, where it can help only pods that use it."""
         change = event.change.value

@@ -93,7 +93,7 @@ class SchedulingQueue:
         """Returns the pod if it is queued or in flight."""
         return self._pods.get(uid)
 
-    def waits_for(self, uid: str) -> str:
+    def tree_waiting_reason(self, uid: str) -> str:
         """Returns what the pod's tree waits for before it can be tried, or ""."""
         pod = self._pods.get(uid)
         return pod.tree.waits_for if pod is not None and pod.tree is not None else ""
@@ -218,7 +218,7 @@ class SchedulingQueue:
         entity.unschedulable_count += 1
         entity.error_count = 0
         entity.refused_by = refused_by
-        entity.missed_event = self._deciding is entity and self._was_helped(entity)
+        entity.missed_event = self._deciding is entity and self._is_helped(entity)
         self.end_decision(entity)
         entity.added_ns = entity.tried_ns = now_ns
         entity.place = Place.UNSCHEDULABLE
@@ -262,7 +262,7 @@ class SchedulingQueue:
         else:
             self.activate(entity, now_ns)
 
-    def _was_helped(self, entity: QueuedEntity) -> bool:
+    def _is_helped(self, entity: QueuedEntity) -> bool:
         priority = entity.priority
         return len(self._events_in_flight) >= EVENTS_IN_FLIGHT_MAX or any(
             (h.priority_max is None or priority <= h.priority_max) and entity.is_helped_by(h)
@@ -324,11 +324,11 @@ class SchedulingQueue:
         """Whether there is any entity that an event may help."""
         return bool(self._groups.by_key or self._gated) or self._deciding is not None
 
-    def pod_placed(self, pod: Pod, now_ns: int) -> None:
+    def on_pod_placement(self, pod: Pod, now_ns: int) -> None:
         """Wakes pods that a pod which now holds room on a node may help."""
         self.wake(ClusterEvent(Change.PLACED_POD_ADDED, pod=pod), now_ns)
 
-    def room_freed(self, pod: Pod, now_ns: int, priority_max: int | None = None) -> None:
+    def on_room_release(self, pod: Pod, now_ns: int, priority_max: int | None = None) -> None:
         """Wakes pods that the room of a pod may help; with a bound, only pods of that priority or
         below: the room was only nominated."""
         if self.is_waiting:
@@ -348,8 +348,8 @@ class SchedulingQueue:
         if self._gated:
             self._wake_gated(cluster_event, now_ns)
         bound = cluster_event.priority_max
-        preemptor = self._victim_deleted(cluster_event, now_ns)
-        for group in self._groups.helped_by(cluster_event, claim_key):
+        preemptor = self._on_victim_deletion(cluster_event, now_ns)
+        for group in self._groups.find_helped(cluster_event, claim_key):
             for entity in group:
                 if entity is not preemptor and (bound is None or entity.priority <= bound):
                     self._wake(entity, now_ns)
@@ -361,7 +361,7 @@ class SchedulingQueue:
                 if isinstance(pod, QueuedPod) and may_help(pod, frozenset((name,)), cluster_event):
                     self._to_active(pod, now_ns)
 
-    def _victim_deleted(self, cluster_event: ClusterEvent, now_ns: int) -> QueuedEntity | None:
+    def _on_victim_deletion(self, cluster_event: ClusterEvent, now_ns: int) -> QueuedEntity | None:
         """Wakes the preemptor whose last victim was deleted; an earlier deletion may be the one
         that helps. Returns the preemptor that waits for more victims, which nothing wakes."""
         if not self._preemptors or cluster_event.old_pod is None or cluster_event.pod is not None:
