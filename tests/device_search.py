@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from stower.devices.allocator import Given, allocate
+from stower.devices.allocator import AllocatedDevice, allocate
 from stower.devices.inventory import Inventory
 from stower.devices.requests import plan_of
 from stower.framework.device_gates import DeviceGates
@@ -59,7 +59,7 @@ def held(name: str, pool: str, *devices: str) -> ResourceClaim:
 
 def search(
     *objects: Any, node: Node | None = None, gates: DeviceGates | None = None
-) -> tuple[tuple[Given, ...], ...] | None:
+) -> tuple[tuple[AllocatedDevice, ...], ...] | None:
     """What the claims that have no allocation are given together, where these objects are."""
     gates = gates or DeviceGates()
     devices = Devices(Journal())

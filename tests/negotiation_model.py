@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from stower.devices.negotiation.binding import reserved, unusable
+from stower.devices.negotiation.binding import reservation_patch, unusable_reason
 from stower.devices.negotiation.claims import Party, PodNegotiation, driver_of, flag_of
-from stower.devices.negotiation.scheduling import Rules, Step, next_step, selects
+from stower.devices.negotiation.scheduling import Rules, Step, is_selection, next_step
 from stower.devices.negotiation.turns import preceding_pod
 from stower.driver.author import Allocation
 from stower.driver.ledger import Entry
@@ -103,7 +103,7 @@ class Awaiting(NamedTuple):
 
     key: Key
     version: int
-    selects: bool = False
+    is_selection: bool = False
 
 
 class Binding(NamedTuple):
@@ -214,7 +214,7 @@ def reaches(claim: ResourceClaim, node: str) -> bool:
 
 
 def _selects(write: Any) -> bool:
-    return isinstance(write, PatchObject) and selects(Step("", write))
+    return isinstance(write, PatchObject) and is_selection(Step("", write))
 
 
 class Model:
@@ -448,7 +448,7 @@ class Model:
         if isinstance(op, Binding):
             yield from self._binding(world, at, label, negotiation, op)
             return
-        refused = negotiation.refused_by()
+        refused = negotiation.refusals_by_node()
         ranked = _Ranked(
             node
             for node in cache[NODES_SEEN]
@@ -531,7 +531,8 @@ class Model:
             "",
         )
         faults = [
-            unusable(p, p.claim, bool(node) and reaches(p.claim, node)) for p in negotiation.parties
+            unusable_reason(p, p.claim, bool(node) and reaches(p.claim, node))
+            for p in negotiation.parties
         ]
         if negotiation.missing or any(faults) or not node:
             del new.ops[at]
@@ -547,7 +548,7 @@ class Model:
                     yield (*label, "believes"), new
                     return
             else:
-                write = reserved(party.claim, negotiation.pod)
+                write = reservation_patch(party.claim, negotiation.pod)
                 if not self._has("S6"):
                     write = msgspec.structs.replace(write, resource_version="")
             new.ops[at] = Binding(op.version, op.sure, write, party.key)

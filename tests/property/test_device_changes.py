@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stower.devices.best_fit import best_fit
-from stower.devices.fit_cache import FITS, INVALID_POOLS, NO_DEVICES, Fits, Rules
+from stower.devices.fit_cache import FITS, INVALID_POOLS, NO_DEVICES, FitCache, Rules
 from stower.devices.inventory import Inventory, Part
 from stower.devices.requests import AllocationError
 from stower.framework.device_gates import DeviceGates
@@ -30,7 +30,7 @@ ERROR = -1
 
 def asked(state: ClusterState, claim: ResourceClaim) -> dict[str, int] | int:
     """By node: whether it has devices, as the column says. ERROR where that has one."""
-    fits = state.devices.extension(Fits)
+    fits = state.devices.extension(FitCache)
     try:
         column = fits.column([claim], state, RULES)
     except AllocationError:
@@ -40,7 +40,7 @@ def asked(state: ClusterState, claim: ResourceClaim) -> dict[str, int] | int:
 
 def searched(state: ClusterState, claim: ResourceClaim) -> dict[str, int]:
     """The same, each node by itself."""
-    fits = state.devices.extension(Fits)
+    fits = state.devices.extension(FitCache)
     plans = fits.plans([claim], RULES)
     found = {}
     for row in state.present_rows():

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from stower.devices.allocator import GaveUp, Given, allocate
+from stower.devices.allocator import AllocatedDevice, StepsExhaustedError, allocate
 from stower.devices.inventory import Inventory
 from stower.devices.requests import AllocationError, plan_of
-from stower.devices.shortages import lacking
+from stower.devices.shortages import find_shortages
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import DeviceClass, Node, ResourceClaim, ResourceSlice
 from stower.model.kinds.resource_claim import (
@@ -58,7 +58,7 @@ def given_on(world: DeviceWorld, devices: Devices, node: Any, prefer: Any = None
     return None if found is None else gifts_of(found)
 
 
-def gifts_of(found: tuple[tuple[Given, ...], ...]) -> list[Gift]:
+def gifts_of(found: tuple[tuple[AllocatedDevice, ...], ...]) -> list[Gift]:
     """In the form of the model."""
     return [
         (
@@ -142,7 +142,7 @@ def obstacles_told(world: DeviceWorld, devices: Devices, claim: Any, node: Any) 
     on = msgspec.convert(node, Node)
     views = devices.extension(Inventory).views(on)
     model = model_of(world, node)
-    (lack,) = lacking([plan], views, on, devices, gates)
+    (lack,) = find_shortages([plan], views, on, devices, gates)
     told = {(*found.record.pool, found.record.name): found.why for found in lack.devices}
     for record in (record for view in views for record in view.records):
         id = (*record.pool, record.name)
@@ -166,5 +166,5 @@ def test_a_search_that_runs_out_of_steps_says_so() -> None:
     gates = gates_of(world)
     plans = [plan_of(claim, i, classes, gates) for i, claim in enumerate(claims)]
     node = msgspec.convert(world.nodes[0], Node)
-    with pytest.raises(GaveUp):
+    with pytest.raises(StepsExhaustedError):
         allocate(plans, inventory.views(node), node, devices, gates, steps_max=0)

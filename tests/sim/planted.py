@@ -254,7 +254,7 @@ def deaf_to_room() -> AbstractContextManager[Any]:
 # By law: at least two bugs that break it. Some break several; any of those named will do.
 def never_asked_back() -> AbstractContextManager[Any]:
     """What no node is left for keeps what it has."""
-    return patch.object(scheduling, "_flagged", lambda *_: scheduling.Step(""))
+    return patch.object(scheduling, "_request_deallocation", lambda *_: scheduling.Step(""))
 
 
 def ledgers_forgotten() -> AbstractContextManager[Any]:

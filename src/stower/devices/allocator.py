@@ -1,11 +1,12 @@
 """Searches devices for all claims of a pod on one node, or proves that there are none.
 
 Input: the plans of the claims, the pools that the node reaches, and the use of their devices.
-Output: the chosen devices for each claim; None where no allocation exists; GaveUp where the step
-limit was reached first. The search is depth-first and backtracking: claims, requests and devices
-are tried in order, so the first answer is upstream's. Two rules shorten the search without losing
-an answer: of devices that are equal for the search, only one is tried in each place, and a partial
-allocation that was proved to fail is not searched again. The limit counts steps, not time.
+Output: the chosen devices for each claim; None where no allocation exists; StepsExhaustedError
+where the step limit was reached first. The search is depth-first and backtracking: claims, requests
+and devices are tried in order, so the first answer is upstream's. Two rules shorten the search
+without losing an answer: of devices that are equal for the search, only one is tried in each place,
+and a partial allocation that was proved to fail is not searched again. The limit counts steps, not
+time.
 
 Source: dynamic-resource-allocation allocator_experimental.go, Kubernetes 1.36; KEP-4381, KEP-4815
 (counters), KEP-4816 (alternatives), KEP-5055 (taints), KEP-5075 (shares).
@@ -14,7 +15,7 @@ Source: dynamic-resource-allocation allocator_experimental.go, Kubernetes 1.36; 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from stower.devices.capacity import Amount, all_taken
+from stower.devices.capacity import Amount, taken_amounts
 from stower.devices.constraints import State, extended
 from stower.devices.effort import COMPARISON, STEP, STEPS_ON_NODE_MAX
 from stower.devices.inventory import Inventory, PoolView, Record, Views
@@ -30,11 +31,11 @@ STEPS_MAX: Final = 1_000_000
 LOOK_AFTER: Final = 64
 
 
-class GaveUp(Exception):
+class StepsExhaustedError(Exception):
     """The steps were used up: there may be an answer, and there may be none."""
 
 
-class Given(NamedTuple):
+class AllocatedDevice(NamedTuple):
     """One device for one request of a claim, and what is taken of it (None: all of it)."""
 
     alternative: Alternative
@@ -42,7 +43,9 @@ class Given(NamedTuple):
     taken: dict[str, Amount] | None
 
 
-Given_ = tuple[tuple[Given, ...], ...]  # for each claim, in the order of its requests
+AllocatedDevices_ = tuple[
+    tuple[AllocatedDevice, ...], ...
+]  # for each claim, in the order of its requests
 # Orders the devices that a request may have, best first; by their places, where it is None.
 Prefer = Callable[[Alternative, "Candidate", dict[str, Amount]], Any]
 
@@ -91,11 +94,11 @@ def allocate(
     gates: DeviceGates,
     steps_max: int = STEPS_MAX,
     prefer: Prefer | None = None,
-) -> Given_ | None:
+) -> AllocatedDevices_ | None:
     """Devices for each claim; None where there are none.
 
-    Raises AllocationError where something is wrong with a claim or a pool, GaveUp after
-    `steps_max` choices.
+    Raises AllocationError where something is wrong with a claim or a pool, StepsExhaustedError
+    after `steps_max` choices.
     """
     effort, most = devices.extension(Inventory).effort, min(steps_max, STEPS_ON_NODE_MAX)
     search = _Search(plans, views, node, devices, gates, most, prefer)
@@ -105,7 +108,7 @@ def allocate(
         effort.spend((most - search.steps_left) * STEP + search.compared * COMPARISON)
 
 
-class _Hopeless(Exception):
+class _UnsatisfiableError(Exception):
     """There is nothing, whatever is tried."""
 
 
@@ -130,7 +133,7 @@ class _Search:
         self.compared = 0
         self.prefer = prefer
         self.candidates = [
-            Candidate(0, number, record, UNUSED) for number, record in self._usable()
+            Candidate(0, number, record, UNUSED) for number, record in self._usable_records()
         ]
         self._take_stock()
         self.free = {
@@ -139,7 +142,7 @@ class _Search:
             if view.pool.counters and not view.is_incomplete and not view.fault
         }
         self.overdrawn = any(n < 0 for free in self.free.values() for n in free.values())
-        self.results: list[list[Given]] = [[] for _ in plans]
+        self.results: list[list[AllocatedDevice]] = [[] for _ in plans]
         self.states: list[list[State]] = [[()] * len(plan.constraints) for plan in plans]
         # Upstream ends with the first; here it is told where there is no way round it.
         self.fault: AllocationError | None = None
@@ -149,7 +152,7 @@ class _Search:
         self.judged: dict[tuple[Any, ...], bool] = {}
         self.wanted: dict[tuple[int, int, int, int], dict[str, Amount] | None] = {}
 
-    def _usable(self) -> Iterator[tuple[int, Record]]:
+    def _usable_records(self) -> Iterator[tuple[int, Record]]:
         for number, view in enumerate(self.views):
             if not view.is_incomplete and not view.fault:
                 for record in view.records:
@@ -164,13 +167,13 @@ class _Search:
 
     # ------------------------------------------------------------------------------ beginning
 
-    def run(self) -> Given_ | None:
+    def run(self) -> AllocatedDevices_ | None:
         for claim, plan in enumerate(self.plans):
-            self._look_at(claim, plan)
+            self._check_claim(claim, plan)
         try:
             if self._request(0, 0):
                 return tuple(tuple(given) for given in self.results)
-        except _Hopeless:
+        except _UnsatisfiableError:
             pass
         if self.fault is not None:
             raise self.fault
@@ -178,7 +181,7 @@ class _Search:
             raise AllocationError("invalid resource pools were encountered", on_node_only=True)
         return None
 
-    def _look_at(self, claim: int, plan: ClaimPlan) -> None:
+    def _check_claim(self, claim: int, plan: ClaimPlan) -> None:
         """What `all` means for each request that wants all; whether the claim can be met at all."""
         least = 0
         for request, alternatives in enumerate(plan.requests):
@@ -209,20 +212,20 @@ class _Search:
                     claim,
                     here=True,
                 )
-            for candidate in self._of(view):
-                if not self._selects(claim, alternative, candidate, key):
+            for candidate in self._candidates_of(view):
+                if not self._is_selected(claim, alternative, candidate, key):
                     continue
                 if self._has_room(alternative, candidate, key):
                     found.append(candidate)
         return found
 
-    def _of(self, view: PoolView) -> Iterator[Candidate]:
+    def _candidates_of(self, view: PoolView) -> Iterator[Candidate]:
         number = self.views.index(view)
         return (candidate for candidate in self.candidates if candidate.view == number)
 
     # -------------------------------------------------------------------------- what may be had
 
-    def _selects(
+    def _is_selected(
         self, claim: int, alternative: Alternative, candidate: Candidate, key: tuple[int, int, int]
     ) -> bool:
         """Whether class, selectors and nodes allow the device, whoever uses it."""
@@ -260,7 +263,7 @@ class _Search:
         content = candidate.content
         known = (*key, content.serial)
         if known not in self.wanted:
-            self.wanted[known] = all_taken(content.capacity, alternative.amounts)
+            self.wanted[known] = taken_amounts(content.capacity, alternative.amounts)
         wanted = self.wanted[known]
         if wanted is None:
             return None
@@ -275,14 +278,14 @@ class _Search:
     ) -> bool:
         return not self.gates.consumable or self._amounts(alternative, candidate, key) is not None
 
-    def _shared(self, candidate: Candidate) -> bool:
+    def _is_shared(self, candidate: Candidate) -> bool:
         return self.gates.consumable and candidate.content.is_shared
 
     def _is_taken(self, candidate: Candidate) -> bool:
         """Whether somebody has the device for himself, or it was shared while it still could be."""
         if candidate.in_use or candidate.claims:
             return True
-        return candidate.shares > 0 and not self._shared(candidate)
+        return candidate.shares > 0 and not self._is_shared(candidate)
 
     def _taints_allow(self, alternative: Alternative, taints: tuple[DeviceTaint, ...]) -> bool:
         return not self.gates.taints or all(
@@ -310,9 +313,9 @@ class _Search:
             if len(self.results[claim]) + count > RESULTS_MAX:
                 continue
             if alternative.takes_all:
-                if self._each(key, alternative, self.everything[key], 0):
+                if self._allocate_all(key, alternative, self.everything[key], 0):
                     return True
-            elif self._some(key, alternative, self._options(key, alternative), 0, count):
+            elif self._allocate_count(key, alternative, self._options(key, alternative), 0, count):
                 return True
         self.dead.add(situation)
         return False
@@ -340,7 +343,7 @@ class _Search:
         for candidate in self.candidates:
             if not alternative.admin and self._is_taken(candidate):
                 continue
-            if not self._selects(key[0], alternative, candidate, key):
+            if not self._is_selected(key[0], alternative, candidate, key):
                 continue
             amounts = self._amounts(alternative, candidate, key) if self.gates.consumable else {}
             if amounts is not None:
@@ -348,14 +351,14 @@ class _Search:
         return [self.candidates[place] for _, place in sorted(ranked)]
 
     def _step(self) -> None:
-        """A choice. Raises GaveUp, and _Hopeless."""
+        """A choice. Raises StepsExhaustedError, and _UnsatisfiableError."""
         self.steps_left -= 1
         if self.steps_left < 0:
-            raise GaveUp
-        if self.steps_left == self.look_at and self._are_too_few():
-            raise _Hopeless
+            raise StepsExhaustedError
+        if self.steps_left == self.look_at and self._has_shortage():
+            raise _UnsatisfiableError
 
-    def _are_too_few(self) -> bool:
+    def _has_shortage(self) -> bool:
         """Whether the first requests, some or all, want more devices than there are for them.
 
         No more than a search would find in the end, if it tried all that is left in each order.
@@ -369,10 +372,10 @@ class _Search:
                     wanted += min(one.number for one in alternatives)
                     for candidate in self.candidates:
                         if not candidate.in_use and candidate.place not in found and any(
-                            self._selects(claim, one, candidate, (claim, request, choice))
+                            self._is_selected(claim, one, candidate, (claim, request, choice))
                             for choice, one in enumerate(alternatives)
                         ):  # fmt: skip
-                            if self._shared(candidate):
+                            if self._is_shared(candidate):
                                 return False
                             found.add(candidate.place)
                     if wanted > len(found):
@@ -381,7 +384,7 @@ class _Search:
             pass
         return False
 
-    def _some(
+    def _allocate_count(
         self,
         key: tuple[int, int, int],
         alternative: Alternative,
@@ -406,7 +409,7 @@ class _Search:
             if kind in tried and not candidate.claims:
                 continue
             self._step()
-            if not self._selects(claim, alternative, candidate, key):
+            if not self._is_selected(claim, alternative, candidate, key):
                 continue
             amounts: dict[str, Amount] | None = {}
             if self.gates.consumable:
@@ -416,13 +419,13 @@ class _Search:
             undo = self._take(key, alternative, candidate, amounts or {})
             if undo is None:
                 continue
-            if self._some(key, alternative, options, at + 1, count - 1):
+            if self._allocate_count(key, alternative, options, at + 1, count - 1):
                 return True
             undo()
             tried.add(kind)
         return False
 
-    def _each(
+    def _allocate_all(
         self,
         key: tuple[int, int, int],
         alternative: Alternative,
@@ -436,7 +439,7 @@ class _Search:
         candidate = wanted[at]
         if not alternative.admin and self._is_taken(candidate):
             return False
-        if alternative.admin and claim in candidate.claims and not self._shared(candidate):
+        if alternative.admin and claim in candidate.claims and not self._is_shared(candidate):
             return False
         self._step()
         amounts: dict[str, Amount] | None = {}
@@ -447,7 +450,7 @@ class _Search:
         undo = self._take(key, alternative, candidate, amounts or {}, must=True)
         if undo is None:
             return False
-        if self._each(key, alternative, wanted, at + 1):
+        if self._allocate_all(key, alternative, wanted, at + 1):
             return True
         undo()
         return False
@@ -463,7 +466,7 @@ class _Search:
         """Take a device that the request may have; None where something stands in the way."""
         claim = key[0]
         content = candidate.content
-        shared = self._shared(candidate)
+        shared = self._is_shared(candidate)
         if content.counters and not self.gates.partitionable:
             return None
         # A device that somebody has already has drawn its part of the counters.
@@ -502,7 +505,7 @@ class _Search:
                 candidate.taken[name] = taken.get(name, 0) + part.nano
         else:
             candidate.claims = (*claims, claim)
-        given = Given(alternative, candidate.record, amounts if shared else None)
+        given = AllocatedDevice(alternative, candidate.record, amounts if shared else None)
         self.results[claim].append(given)
 
         def undo() -> None:

@@ -60,19 +60,19 @@ def capacity_of(capacity: DeviceCapacity) -> Capacity:
     )
 
 
-def taken(capacity: Capacity, requested: QuantityText | None) -> Amount | None:
+def taken_amount(capacity: Capacity, requested: QuantityText | None) -> Amount | None:
     """What a request takes, None where the policy allows no such amount.
 
     Nothing asked for takes the default, or all of it where there is none.
     """
     if requested is None:
-        return _allowed(capacity, capacity.default or capacity.whole)
+        return _allowed_amount(capacity, capacity.default or capacity.whole)
     wanted = amount(requested)
     if capacity.least is not None:
         wanted = _rounded(capacity.least, capacity.step, wanted)
     elif capacity.values:
         wanted = next((v for v in capacity.values if wanted.nano <= v.nano), wanted)
-    return _allowed(capacity, wanted)
+    return _allowed_amount(capacity, wanted)
 
 
 def _rounded(least: Amount, step: int | None, wanted: Amount) -> Amount:
@@ -88,7 +88,7 @@ def _rounded(least: Amount, step: int | None, wanted: Amount) -> Amount:
     return Amount(nano, str(quantity or Quantity.of(whole, Format.BINARY_SI)))
 
 
-def _allowed(capacity: Capacity, wanted: Amount) -> Amount | None:
+def _allowed_amount(capacity: Capacity, wanted: Amount) -> Amount | None:
     if wanted.nano < 0:
         return None  # which no API server refuses: it would give others more than there is
     if capacity.default is not None and wanted.nano == capacity.default.nano:
@@ -102,7 +102,7 @@ def _allowed(capacity: Capacity, wanted: Amount) -> Amount | None:
     return wanted
 
 
-def all_taken(
+def taken_amounts(
     capacities: Mapping[str, Capacity], requests: Mapping[str, QuantityText]
 ) -> dict[str, Amount] | None:
     """What a request takes of each capacity of a device; None where it cannot have it: it asks for
@@ -111,7 +111,7 @@ def all_taken(
         return None
     found = {}
     for name, capacity in capacities.items():
-        part = taken(capacity, requests.get(name))
+        part = taken_amount(capacity, requests.get(name))
         if part is None:
             return None
         found[name] = part

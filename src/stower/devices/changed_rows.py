@@ -25,7 +25,7 @@ class ChangedRows:
         self._reach_position = 0
         self._node_position = 0
 
-    def since_last(self, state: ClusterState) -> list[int] | None:
+    def take_rows(self, state: ClusterState) -> list[int] | None:
         """The rows, each once, also those that have no node any more; None for all there are."""
         devices, inventory, nodes = self._devices, self._inventory, state.node_log
         inventory.refresh()

@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from stower.devices.allocator import GaveUp, Given_, Prefer, allocate
+from stower.devices.allocator import AllocatedDevices_, Prefer, StepsExhaustedError, allocate
 from stower.devices.changed_rows import ChangedRows
 from stower.devices.effort import OutOfEffort
 from stower.devices.inventory import Inventory, Views
 from stower.devices.requests import AllocationError, ClaimPlan, plan_of
-from stower.devices.row_classes import OWN, Alike
+from stower.devices.row_classes import OWN, RowClasses
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds.resource_claim import ResourceClaim
 from stower.state.arrays import Ints, grow_array
@@ -53,15 +53,17 @@ class Column:
         self.errors: dict[int, AllocationError] = {}
         self.todo: dict[int, None] = {}  # rows that were left for another attempt
         self.changed = ChangedRows(state.devices)
-        self.answers: dict[int, int] = {}  # codes by what rows are alike in, see Alike
+        self.answers: dict[int, int] = {}  # codes by what rows are alike in, see RowClasses
 
 
-class Fits:
+class FitCache:
     """All columns over one state's devices."""
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._alike = {gate: Alike(devices, gate) for gate in (False, True)}  # by `partitionable`
+        self._alike = {
+            gate: RowClasses(devices, gate) for gate in (False, True)
+        }  # by `partitionable`
         self._columns: dict[tuple[object, ...], Column] = {}
         self._plans: dict[tuple[object, ...], ClaimPlan] = {}
 
@@ -100,7 +102,7 @@ class Fits:
         return column
 
     def _refresh(self, column: Column, state: ClusterState, rules: Rules) -> None:
-        changed = column.changed.since_last(state)
+        changed = column.changed.take_rows(state)
         todo = column.todo
         if changed is None:
             todo.clear()
@@ -163,9 +165,9 @@ class Fits:
     ) -> int:
         code = FITS
         try:
-            if self.given(plans, state, row, rules) is None:
+            if self.allocate(plans, state, row, rules) is None:
                 code = NO_DEVICES
-        except GaveUp:
+        except StepsExhaustedError:
             code = GAVE_UP
         except AllocationError as error:
             if not error.on_node_only:
@@ -173,9 +175,9 @@ class Fits:
             code = INVALID_POOLS
         return code
 
-    def given(
+    def allocate(
         self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
-    ) -> Given_ | None:
+    ) -> AllocatedDevices_ | None:
         """The devices that the claims would be given on the row."""
         return allocate(
             plans,
@@ -187,16 +189,16 @@ class Fits:
             rules.prefer,
         )
 
-    def chosen(
+    def allocate_preferred(
         self,
         plans: tuple[ClaimPlan, ...],
         state: ClusterState,
         row: int,
         rules: Rules,
         prefer: Prefer,
-    ) -> Given_ | None:
+    ) -> AllocatedDevices_ | None:
         """The same in an order for this row alone, unless that is too long a search."""
         try:
-            return self.given(plans, state, row, rules._replace(prefer=prefer))
-        except GaveUp:
-            return self.given(plans, state, row, rules)
+            return self.allocate(plans, state, row, rules._replace(prefer=prefer))
+        except StepsExhaustedError:
+            return self.allocate(plans, state, row, rules)

@@ -81,7 +81,7 @@ class Content:
         selector = compile_selector(expression, Gates(list_attributes=list_attributes))
         if selector.error is not None:
             return f"CEL compile error: {selector.error}"
-        seen = self._as_seen(list_attributes)
+        seen = self._cel_device(list_attributes)
         if isinstance(seen, str):
             return f"CEL runtime error: {seen}"
         try:
@@ -91,13 +91,13 @@ class Content:
         finally:
             self._effort.spend(work_done())
 
-    def _as_seen(self, list_attributes: bool) -> SeenDevice | str:
+    def _cel_device(self, list_attributes: bool) -> SeenDevice | str:
         seen = self._seen.get(list_attributes)
         if seen is None:
-            seen = self._seen[list_attributes] = self._seen_or_why_not(list_attributes)
+            seen = self._seen[list_attributes] = self._make_cel_device(list_attributes)
         return seen
 
-    def _seen_or_why_not(self, list_attributes: bool) -> SeenDevice | str:
+    def _make_cel_device(self, list_attributes: bool) -> SeenDevice | str:
         attributes: dict[str, Any] = {}
         for name, attribute in self.attributes.items():
             try:
@@ -143,7 +143,7 @@ class Record:
         return f"{self.pool[0]}/{self.pool[1]}/{self.name}"
 
     @property
-    def reached_by(self) -> "Nodes":
+    def reaching_nodes(self) -> "Nodes":
         """Who reaches it, whoever says so."""
         return self.nodes or Nodes.of(self.slice.spec)
 
@@ -286,7 +286,7 @@ class PoolView:
         self.chooses_nodes = any(record.nodes is not None for record in self.records)
         self.binds = any(r.content.binding_conditions is not None for r in self.records)
         self.takes_of_node = any(part.takes_of_node for part in known)
-        self.likeness = (-1, -1, -1)  # what Alike has found last, and when
+        self.likeness = (-1, -1, -1)  # what RowClasses has found last, and when
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -306,7 +306,7 @@ class PoolView:
 Views = tuple[PoolView, ...]
 
 
-class Published:
+class PublishedPool:
     """All that is published of a pool, and what it is to nodes: the newest generation, and older
     ones that it replaces."""
 
@@ -378,7 +378,7 @@ class Inventory:
         self._contents: WeakValueDictionary[bytes, Content] = WeakValueDictionary()
         self._serial = 0  # never one twice: others know contents by it
         self.pools: dict[PoolID, Pool] = {}  # the newest generation of each
-        self._published: dict[PoolID, Published] = {}
+        self._published: dict[PoolID, PublishedPool] = {}
         self._by_node: dict[str, dict[str, Part]] = {}
         self._wide: dict[str, Part] = {}
         self._for_others: dict[PoolID, PoolView] = {}
@@ -401,12 +401,12 @@ class Inventory:
         pools: dict[PoolID, None] = {}
         rules = tuple(rule for _, rule in sorted(devices.rules.items()))
         for name in dict.fromkeys([*self._parts, *devices.slices] if is_all else names or ()):
-            pools |= dict.fromkeys(self._read(name, rules, seen[1] != self._seen[1]))
+            pools |= dict.fromkeys(self._read_slice(name, rules, seen[1] != self._seen[1]))
         self._seen = seen
         for pool in pools:
             self._publish(pool)
 
-    def _read(self, name: str, rules: tuple[Any, ...], again: bool) -> list[PoolID]:
+    def _read_slice(self, name: str, rules: tuple[Any, ...], again: bool) -> list[PoolID]:
         """A slice that may have changed. Returns the pools that it was in and is in, if it has."""
         old, slice_ = self._parts.get(name), self._devices.slices.get(name)
         if not again and old is not None and old.slice is slice_:
@@ -435,7 +435,7 @@ class Inventory:
             self._for_others.pop(id, None)
             del self.pools[id]
         if self._of_pools[id]:
-            new = self._published[id] = Published(id, self._of_pools[id].values())
+            new = self._published[id] = PublishedPool(id, self._of_pools[id].values())
             for part in new.of_nodes:
                 self._by_node.setdefault(part.only_node, {})[part.name] = part
             for part in new.wide:

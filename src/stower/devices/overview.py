@@ -87,7 +87,9 @@ def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overvie
     found: list[DeviceState] = []
     for id, pool in sorted(inventory.pools.items()):
         is_meant = only in ("", pool.id[1], pool.key)
-        records = [r for r in _records(pool) if is_meant or (node and r.reached_by.include(node))]
+        records = [
+            r for r in _records(pool) if is_meant or (node and r.reaching_nodes.include(node))
+        ]
         if not is_meant and not records:
             continue
         state = _pool(pool, devices)
@@ -175,11 +177,11 @@ def _device(record: Record, pool: Pool, state: PoolState, holders: Iterable[Hold
         holders,
         capacity,
         tuple(map(str, record.taints)),
-        state.fault or ("" if users else _withdrawn(record, state)),
+        state.fault or ("" if users else _find_exhausted_counter(record, state)),
     )
 
 
-def _withdrawn(record: Record, state: PoolState) -> str:
+def _find_exhausted_counter(record: Record, state: PoolState) -> str:
     """The counter of which others have left too little for the device, or ""."""
     for (counter_set, name), nano in record.content.counters.items():
         room = state.counters.get(f"{counter_set}/{name}")
@@ -189,5 +191,5 @@ def _withdrawn(record: Record, state: PoolState) -> str:
 
 
 def _nodes(record: Record) -> str:
-    who = record.reached_by
+    who = record.reaching_nodes
     return who.name or ("all" if who.is_all else "by selector")

@@ -14,20 +14,22 @@ from stower.devices.requests import Alternative
 from stower.model.kinds import ResourceClaim
 
 
-def by_chance(alternative: Alternative, candidate: Candidate, amounts: dict[str, Amount]) -> int:
+def random_rank(alternative: Alternative, candidate: Candidate, amounts: dict[str, Amount]) -> int:
     """All are alike as long as nobody in particular asks: whether there are devices does not depend
     on their order."""
     return 0
 
 
-def drawn(rules: Rules, claims: Iterable[ResourceClaim]) -> Rules:
+def with_random_order(rules: Rules, claims: Iterable[ResourceClaim]) -> Rules:
     """The rules with an order of these claims' own, if it is by chance."""
-    if rules.prefer is not by_chance:
+    if rules.prefer is not random_rank:
         return rules
-    return rules._replace(prefer=_shuffled(" ".join(claim.metadata.uid for claim in claims)))
+    return rules._replace(
+        prefer=_make_random_rank(" ".join(claim.metadata.uid for claim in claims))
+    )
 
 
-def _shuffled(uids: str) -> Prefer:
+def _make_random_rank(uids: str) -> Prefer:
     def number(alternative: Alternative, candidate: Candidate, amounts: dict[str, Amount]) -> bytes:
         return blake2b(f"{uids} {candidate.record.key}".encode(), digest_size=8).digest()
 

@@ -6,7 +6,7 @@ Source: dynamic-resource-allocation allocator (the end of Allocate, createNodeSe
 
 from collections.abc import Callable, Mapping, Sequence
 
-from stower.devices.allocator import Given
+from stower.devices.allocator import AllocatedDevice
 from stower.devices.requests import Alternative, ClaimPlan
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds.device_class import DeviceClass
@@ -30,7 +30,7 @@ from stower.model.selectors import (
 def allocation_of(
     claim: ResourceClaim,
     plan: ClaimPlan,
-    given: Sequence[Given],
+    given: Sequence[AllocatedDevice],
     classes: Mapping[str, DeviceClass],
     node_name: str,
     gates: DeviceGates,
@@ -46,7 +46,7 @@ def allocation_of(
 
 
 def _result(
-    given: Given, gates: DeviceGates, share_id: Callable[[int], str], at: int
+    given: AllocatedDevice, gates: DeviceGates, share_id: Callable[[int], str], at: int
 ) -> DeviceResult:
     alternative, record, taken = given
     content = record.content
@@ -67,7 +67,7 @@ def _result(
     )
 
 
-def _chosen(plan: ClaimPlan, given: Sequence[Given]) -> list[Alternative]:
+def _chosen_alternatives(plan: ClaimPlan, given: Sequence[AllocatedDevice]) -> list[Alternative]:
     """Of each request, the alternative that was met; the first where none needed a device."""
     met = {one.alternative.full_name for one in given}
     return [
@@ -79,11 +79,11 @@ def _chosen(plan: ClaimPlan, given: Sequence[Given]) -> list[Alternative]:
 def _config(
     claim: ResourceClaim,
     plan: ClaimPlan,
-    given: Sequence[Given],
+    given: Sequence[AllocatedDevice],
     classes: Mapping[str, DeviceClass],
 ) -> tuple[AllocatedConfig, ...]:
     """Each class's parameters once, for all its requests; then the claim's that still apply."""
-    chosen = _chosen(plan, given)
+    chosen = _chosen_alternatives(plan, given)
     requests_of: dict[str, list[str]] = {}
     for alternative in chosen:
         requests_of.setdefault(alternative.class_name, []).append(alternative.full_name)
@@ -103,7 +103,7 @@ def _config(
     return tuple(found)
 
 
-def _node_selector(given: Sequence[Given], node_name: str) -> NodeSelector | None:
+def _node_selector(given: Sequence[AllocatedDevice], node_name: str) -> NodeSelector | None:
     """Which nodes can use all of the devices: this one alone, as soon as one device is tied to a
     node; else those that all selectors choose; None where all can."""
     fields: list[Requirement] = []

@@ -18,7 +18,7 @@ OWN: Final = -1  # devices choose nodes by themselves: the row is like no other
 SPARE: Final = 16_384
 
 
-class Alike:
+class RowClasses:
     """What each row reaches, and its number; with partitions, or where that feature is off."""
 
     def __init__(self, devices: Devices, partitionable: bool) -> None:
@@ -46,7 +46,7 @@ class Alike:
 
     def numbers(self, state: ClusterState) -> list[int]:
         """By row, up to date; of rows without a node, any. Read only."""
-        changed = self._changed.since_last(state)
+        changed = self._changed.take_rows(state)
         is_full = len(self._numbers) > self._numbers_max
         if is_full:
             self._numbers.clear()
@@ -71,12 +71,12 @@ class Alike:
             begun, version, number = view.likeness
             now = self._devices.usage_version(view.pool.id)
             if begun != self._begun or version != now:
-                number = self._number(self._all_of(view))
+                number = self._number(self._content_key(view))
                 view.likeness = (self._begun, now, number)
             found.append(number)
         return self._number(tuple(found))
 
-    def _all_of(self, view: PoolView) -> object:
+    def _content_key(self, view: PoolView) -> object:
         """All that a search looks at. Of pools that it does not go into, their names are told."""
         pool = view.pool
         if view.is_incomplete or view.fault:

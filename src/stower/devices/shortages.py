@@ -9,7 +9,7 @@ prevent one.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from stower.devices.capacity import taken
+from stower.devices.capacity import taken_amount
 from stower.devices.inventory import Counters, PoolView, Record, Views
 from stower.devices.overview import Holder, amount_like, holders
 from stower.devices.requests import Alternative, ClaimPlan
@@ -31,7 +31,7 @@ class Obstacle(NamedTuple):
     holders: tuple[Holder, ...] = ()
 
 
-class Lack(NamedTuple):
+class Shortage(NamedTuple):
     """One request of the claim at that place, or one alternative of it, and each device of its
     class that the node reaches."""
 
@@ -59,9 +59,9 @@ class Lack(NamedTuple):
             yield f"  and {len(names_by_why) - REASONS_SHOWN} more reasons"
 
 
-def lacking(
+def find_shortages(
     plans: Sequence[ClaimPlan], views: Views, node: Node, devices: Devices, gates: DeviceGates
-) -> list[Lack]:
+) -> list[Shortage]:
     """Of all claims, request by request."""
     held = holders(devices)
     found = []
@@ -69,13 +69,13 @@ def lacking(
         for alternative in (alternative for request in plan.requests for alternative in request):
             obstacles: list[Obstacle] = []
             for view in views:
-                look = _Look(view, devices, gates, alternative, held.get(view.pool.id, {}))
+                look = _PoolCheck(view, devices, gates, alternative, held.get(view.pool.id, {}))
                 obstacles += look.obstacles(node)
-            found.append(Lack(claim, alternative, tuple(obstacles)))
+            found.append(Shortage(claim, alternative, tuple(obstacles)))
     return found
 
 
-class _Look:
+class _PoolCheck:
     """One pool, for one request."""
 
     def __init__(
@@ -99,13 +99,13 @@ class _Look:
     def obstacles(self, node: Node) -> Iterator[Obstacle]:
         """The devices of the class that the node reaches, those of incomplete pools too."""
         for record in (record for part in self.pool.parts for record in part.records):
-            if record.reached_by.include(node):
-                fault = self._not_chosen(record, self.alternative.class_selectors)
+            if record.reaching_nodes.include(node):
+                fault = self._selector_obstacle(record, self.alternative.class_selectors)
                 if fault != OTHER:
                     yield self._obstacle(record, fault)
 
     def _obstacle(self, record: Record, fault: str) -> Obstacle:
-        fault = fault or self.fault or self._not_chosen(record, self.alternative.selectors)
+        fault = fault or self.fault or self._selector_obstacle(record, self.alternative.selectors)
         if fault:
             return Obstacle(record, fault)
         use = self.used.get(record.name, UNUSED)
@@ -113,20 +113,20 @@ class _Look:
         is_taken = use.exclusive_count or (use.share_count and not self._is_shared(record))
         if is_taken and not self.alternative.admin:
             return Obstacle(record, f"allocated to {_names(users)}", users)
-        fault = self._tainted(record) or self._not_allowed(record)
+        fault = self._taint_obstacle(record) or self._policy_obstacle(record)
         if fault:
             return Obstacle(record, fault)
-        short = self._short(record)
+        short = self._capacity_obstacle(record)
         if short:
             return Obstacle(record, f"{short}, the rest is allocated to {_names(users)}", users)
         if use == UNUSED:
-            return self._withdrawn(record)
+            return self._counter_obstacle(record)
         return Obstacle(record, "")
 
     def _is_shared(self, record: Record) -> bool:
         return self.gates.consumable and record.content.is_shared
 
-    def _not_chosen(self, record: Record, selectors: Sequence[DeviceSelector]) -> str:
+    def _selector_obstacle(self, record: Record, selectors: Sequence[DeviceSelector]) -> str:
         """The selector that does not choose the device, or fails; or ""."""
         for number, selector in enumerate(selectors):
             expression = selector.cel.expression if selector.cel is not None else ""
@@ -135,13 +135,13 @@ class _Look:
                 return f"selector #{number}: {found}" if found else OTHER
         return ""
 
-    def _tainted(self, record: Record) -> str:
+    def _taint_obstacle(self, record: Record) -> str:
         for taint in record.taints if self.gates.taints else ():
             if taint.effect != "None" and not self.alternative.tolerates(taint):
                 return f"taint {taint} is not tolerated"
         return ""
 
-    def _not_allowed(self, record: Record) -> str:
+    def _policy_obstacle(self, record: Record) -> str:
         """What the device could give to nobody."""
         requests, capacity = self.alternative.amounts, record.content.capacity
         if record.content.binding_conditions and not self.gates.binding:
@@ -156,7 +156,7 @@ class _Look:
             if name not in capacity:
                 return f"it has no capacity {name}"
         for name, has in capacity.items():
-            part = taken(has, requests.get(name))
+            part = taken_amount(has, requests.get(name))
             if part is None:
                 asked = requests.get(name, "no amount")
                 return f"its request policy does not allow a request for {asked} of {name}"
@@ -164,13 +164,13 @@ class _Look:
                 return f"it has {has.whole.text} of {name}, {part.text} is requested"
         return ""
 
-    def _short(self, record: Record) -> str:
+    def _capacity_obstacle(self, record: Record) -> str:
         """The capacity of which too little is left."""
         if not self._is_shared(record):
             return ""
         in_use = dict(self.used.get(record.name, UNUSED).consumed_capacity)
         for name, capacity in record.content.capacity.items():
-            part = taken(capacity, self.alternative.amounts.get(name))
+            part = taken_amount(capacity, self.alternative.amounts.get(name))
             left = capacity.whole.nano - in_use.get(name, 0)
             if part is not None and part.nano > left:
                 text = capacity.whole.text
@@ -180,7 +180,7 @@ class _Look:
                 )
         return ""
 
-    def _withdrawn(self, record: Record) -> Obstacle:
+    def _counter_obstacle(self, record: Record) -> Obstacle:
         """The counter of which other devices have left too little. A pool of which more is drawn
         than there is gives no device that draws."""
         if record.content.counters and any(nano < 0 for nano in self.free.values()):

@@ -13,7 +13,7 @@ import numpy as np
 
 from stower.devices.changed_rows import ChangedRows
 from stower.devices.effort import OutOfEffort
-from stower.devices.fit_cache import Fits, Rules
+from stower.devices.fit_cache import FitCache, Rules
 from stower.devices.inventory import Inventory, PoolView, Record
 from stower.devices.requests import AllocationError, Alternative, ClaimPlan
 from stower.framework.dry_run import CapacityConstraint
@@ -28,7 +28,7 @@ COLUMNS_MAX: Final = 256
 NO_AMOUNT: Final = -1  # of a row: some device is shared, a partition, or reached by others too
 
 
-class Want(NamedTuple):
+class DeviceFilter(NamedTuple):
     """Which devices: of a driver ("" for any), chosen by all of these expressions."""
 
     driver: str
@@ -37,7 +37,7 @@ class Want(NamedTuple):
 
 
 class Column:
-    """One Want: free devices by row, and whose they are, used or not."""
+    """One DeviceFilter: free devices by row, and whose they are, used or not."""
 
     __slots__ = ("changed", "counts", "drivers")
 
@@ -58,7 +58,7 @@ class Stock:
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
         self._inventory = devices.extension(Inventory)
-        self._columns: dict[tuple[Want, Rules], Column] = {}
+        self._columns: dict[tuple[DeviceFilter, Rules], Column] = {}
 
     def capacity_constraints(
         self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules
@@ -67,7 +67,7 @@ class Stock:
         try:
             with self._inventory.effort.at(state.now_ns):
                 return self._capacity_constraints(
-                    self._devices.extension(Fits).plans(claims, rules), state, rules
+                    self._devices.extension(FitCache).plans(claims, rules), state, rules
                 )
         except AllocationError:
             return ()  # it will have no devices at all
@@ -81,7 +81,7 @@ class Stock:
         needs: dict[str, int] = {}
         counts: dict[str, Ints] = {}
 
-        def need(name: str, of: Ints, number: int) -> None:
+        def add_need(name: str, of: Ints, number: int) -> None:
             needs[name] = needs.get(name, 0) + number
             counts[name] = of
 
@@ -95,20 +95,20 @@ class Stock:
             every = None
             if len(column.drivers) == 1:
                 (driver,) = column.drivers
-                whole = self._column(Want(driver), state, rules)
+                whole = self._column(DeviceFilter(driver), state, rules)
                 if whole.is_amount:
                     every = whole.counts
-                    need(f"devices of {driver}", every, asked.number)
+                    add_need(f"devices of {driver}", every, asked.number)
             if every is None or (every != column.counts).any():
-                need(_name_of(asked), column.counts, asked.number)
+                add_need(_name_of(asked), column.counts, asked.number)
         return tuple(
             CapacityConstraint(
-                name, partial(_free, counts[name]), number, _none, 0, is_discrete=True
+                name, partial(_free, counts[name]), number, _no_devices, 0, is_discrete=True
             )
             for name, number in needs.items()
         )
 
-    def _column(self, want: Want, state: ClusterState, rules: Rules) -> Column:
+    def _column(self, want: DeviceFilter, state: ClusterState, rules: Rules) -> Column:
         key = (want, rules)
         column = self._columns.pop(key, None)
         if column is None:
@@ -116,7 +116,7 @@ class Stock:
             if len(self._columns) >= COLUMNS_MAX:
                 del self._columns[next(iter(self._columns))]  # the least recently used
         self._columns[key] = column
-        changed = column.changed.since_last(state)
+        changed = column.changed.take_rows(state)
         if changed is None:
             column.counts = grow_array(column.counts, state.capacity)
             column.counts[:] = 0
@@ -129,10 +129,10 @@ class Stock:
         return column
 
     def _count(
-        self, want: Want, column: Column, state: ClusterState, row: int, rules: Rules
+        self, want: DeviceFilter, column: Column, state: ClusterState, row: int, rules: Rules
     ) -> int:
         count = 0
-        for view in self._devices.extension(Fits).views(state, row, rules):
+        for view in self._devices.extension(FitCache).views(state, row, rules):
             if view.fault:
                 continue
             used = self._devices.usage(view.pool.id)
@@ -157,7 +157,7 @@ class Stock:
         return users is not None and len(users) == 1
 
 
-def _chooses(want: Want, record: Record, rules: Rules) -> bool:
+def _chooses(want: DeviceFilter, record: Record, rules: Rules) -> bool:
     content = record.content
     if want.driver and content.driver != want.driver:
         return False
@@ -165,10 +165,10 @@ def _chooses(want: Want, record: Record, rules: Rules) -> bool:
     return all(content.match(expression, listed) is True for expression in want.expressions)
 
 
-def _want_of(asked: Alternative) -> Want:
+def _want_of(asked: Alternative) -> DeviceFilter:
     selectors = (*asked.class_selectors, *asked.selectors)
     expressions = (s.cel.expression if s.cel is not None else "" for s in selectors)
-    return Want("", tuple(expressions), asked.tolerations)
+    return DeviceFilter("", tuple(expressions), asked.tolerations)
 
 
 def _name_of(asked: Alternative) -> str:
@@ -181,5 +181,5 @@ def _free(counts: Ints, rows: slice) -> Ints:
     return counts[rows]
 
 
-def _none(shape: Shape) -> int:
+def _no_devices(shape: Shape) -> int:
     return 0

@@ -5,10 +5,10 @@ For `details` and `fixes` of DynamicResources, which users request.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from stower.devices.fit_cache import Fits, Rules
+from stower.devices.fit_cache import FitCache, Rules
 from stower.devices.overview import Holder
 from stower.devices.requests import AllocationError
-from stower.devices.shortages import Lack, lacking
+from stower.devices.shortages import Shortage, find_shortages
 from stower.framework.fixes import NODE_FIELD, Fix, format_pods
 from stower.model.kinds import ResourceClaim
 from stower.state.cluster import ClusterState
@@ -18,20 +18,20 @@ from stower.state.pod_entry import PodEntry
 
 def request_shortages(
     claims: Sequence[ResourceClaim], state: ClusterState, row: int, rules: Rules
-) -> Iterator[tuple[str, Lack]]:
+) -> Iterator[tuple[str, Shortage]]:
     """Yields the devices for each request of the claims, with the key of the request's claim.
     Yields nothing if one of the claims is invalid: the rejection already says so."""
-    fits = state.devices.extension(Fits)
+    fits = state.devices.extension(FitCache)
     try:
         plans = fits.plans(claims, rules)
     except AllocationError:
         return
     views, node = fits.views(state, row, rules), state.node_at(row)
-    for shortage in lacking(plans, views, node, state.devices, rules.gates):
+    for shortage in find_shortages(plans, views, node, state.devices, rules.gates):
         yield claims[shortage.claim].metadata.key, shortage
 
 
-def eviction_fixes(shortages: Iterable[tuple[str, Lack]], state: ClusterState) -> Iterator[Fix]:
+def eviction_fixes(shortages: Iterable[tuple[str, Shortage]], state: ClusterState) -> Iterator[Fix]:
     """Suggests for each device in use to evict the pods that use it."""
     for _, shortage in shortages:
         for device in shortage.devices:

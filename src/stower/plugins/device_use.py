@@ -61,7 +61,7 @@ class _ClassTotals:
 
     def refresh(self, state: ClusterState, inventory: Inventory) -> None:
         """Recounts the rows whose node or pools have changed."""
-        rows = self._changed_rows.since_last(state)
+        rows = self._changed_rows.take_rows(state)
         if rows is None or len(self.count) != state.capacity:
             rows = [*range(state.row_limit)]
             self.count = np.zeros(state.capacity, np.int64)

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.devices.allocator import GaveUp
-from stower.devices.fit_cache import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
+from stower.devices.allocator import StepsExhaustedError
+from stower.devices.fit_cache import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, FitCache, Rules
 from stower.devices.inventory import Inventory
 from stower.devices.negotiation.claims import driver_of
-from stower.devices.random_order import drawn
+from stower.devices.random_order import with_random_order
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
-from stower.devices.shortages import Lack
+from stower.devices.shortages import Shortage
 from stower.devices.stock import Stock
 from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import CapacityConstraint, DryRun, TrialRun
@@ -288,7 +288,7 @@ class DynamicResources(Plugin):
             rejection = node_allocatable_rejection(
                 pod, self._node_allocatable_claims(pod, shape, state, row), state, row
             )
-        except GaveUp:
+        except StepsExhaustedError:
             return GAVE_UP
         return FITS if rejection is None else self._rejection_codes.code_of(rejection)
 
@@ -300,7 +300,7 @@ class DynamicResources(Plugin):
         if isinstance(claims, str) or not self._has_node_allocatable_devices(state):
             return ()
         has_allocation = any(claim.status.allocation is not None for claim in claims)
-        views = state.devices.extension(Fits).views(state, row, self._rules)
+        views = state.devices.extension(FitCache).views(state, row, self._rules)
         if not has_allocation and not any(view.takes_of_node for view in views):
             return ()
         allocated, extended_allocation = self._allocations(pod, shape, state, row)
@@ -328,7 +328,7 @@ class DynamicResources(Plugin):
     def _unallocated_codes(self, claims: list[ResourceClaim], state: ClusterState) -> Ints:
         """Returns int64[capacity]: a code per row. Raises PluginError if claims are invalid."""
         try:
-            return state.devices.extension(Fits).column(claims, state, self._rules).codes
+            return state.devices.extension(FitCache).column(claims, state, self._rules).codes
         except AllocationError as error:
             raise _filter_error(error, claims) from None
 
@@ -371,7 +371,7 @@ class DynamicResources(Plugin):
             return None
         if state.devices.extended_resource_claim(pod.metadata.uid) is not None:
             return None
-        fits = state.devices.extension(Fits)
+        fits = state.devices.extension(FitCache)
 
         def filter_code(row: int) -> int:
             unallocated, _ = self._unallocated_claims(claims, pod, shape, state, row)
@@ -394,7 +394,7 @@ class DynamicResources(Plugin):
 
     def _shortages(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
-    ) -> Iterator[tuple[str, Lack]]:
+    ) -> Iterator[tuple[str, Shortage]]:
         """Yields the devices for each unallocated request, with the key of its claim."""
         claims = self.claims(pod, state)
         if not isinstance(claims, str):
@@ -483,13 +483,13 @@ class DynamicResources(Plugin):
         """Returns an allocation on the row for each claim. Raises PluginError if there is none."""
         if not claims:
             return []
-        fits = state.devices.extension(Fits)
+        fits = state.devices.extension(FitCache)
         plans = fits.plans(claims, self._rules)
         if self._fragmentation is None:
-            result = fits.given(plans, state, row, drawn(self._rules, claims))
+            result = fits.allocate(plans, state, row, with_random_order(self._rules, claims))
         else:
             device_order = self._fragmentation.device_order(shape, state, row)
-            result = fits.chosen(plans, state, row, self._rules, device_order)
+            result = fits.allocate_preferred(plans, state, row, self._rules, device_order)
         if result is None:
             raise PluginError("claim allocation not found for node")
         return [

@@ -10,14 +10,14 @@ from typing import Any, Final
 from stower.devices.allocator import STEPS_MAX
 from stower.devices.best_fit import best_fit
 from stower.devices.fit_cache import Rules
-from stower.devices.random_order import by_chance
+from stower.devices.random_order import random_rank
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.plugin import Features
 from stower.model.times import SECOND_NS, duration_ns
 
 # Converts filterTimeout into a limit of search steps, so that results do not depend on speed.
 STEPS_PER_SECOND: Final = STEPS_MAX // 10
-DEVICE_ORDERS: Final = {"BestFit": best_fit, "FirstFit": None, "Random": by_chance}
+DEVICE_ORDERS: Final = {"BestFit": best_fit, "FirstFit": None, "Random": random_rank}
 DEFAULT_ORDER: Final = "BestFit"
 
 

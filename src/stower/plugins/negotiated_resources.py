@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.devices.negotiation.binding import NegotiatedBinding, Turns, full
+from stower.devices.negotiation.binding import NegotiatedBinding, Turns, full_reason
 from stower.devices.negotiation.claims import (
     Party,
     PodNegotiation,
@@ -22,16 +22,16 @@ from stower.devices.negotiation.claims import (
     is_delayed,
     is_leaving,
     is_pending,
-    named,
+    party_names,
     terms_fault,
 )
 from stower.devices.negotiation.scheduling import (
     WAITS_FOR_ALLOCATION,
     WAITS_FOR_DEALLOCATION,
     Rules,
-    goes_on,
+    has_next_step,
+    is_selection,
     next_step,
-    selects,
 )
 from stower.devices.negotiation.turns import preceding_pod
 from stower.framework.args import Args, convert_args, invalid, raise_faults
@@ -156,12 +156,12 @@ class NegotiatedResources(Plugin):
             return None
         leaving = [p for p in negotiation.parties if is_leaving(p.claim)]
         if leaving:
-            return Rejection((f"{WAITS_FOR_DEALLOCATION}: {named(leaving)}",))
+            return Rejection((f"{WAITS_FOR_DEALLOCATION}: {party_names(leaving)}",))
         for party in negotiation.parties:
             users = party.claim.status.reserved_for or ()
             is_full = len(users) >= RESERVED_FOR_MAX
             if is_full and not party.claim.is_reserved_for(pod.metadata.uid):
-                return Rejection((full(party),))
+                return Rejection((full_reason(party),))
             fault = (
                 "" if party.is_allocated else terms_fault(party.claim, state.negotiations.classes)
             )
@@ -171,7 +171,7 @@ class NegotiatedResources(Plugin):
             p for p in negotiation.parties if not p.is_allocated and not is_delayed(p.claim)
         ]
         if immediate:
-            return Rejection((f"{WAITS_FOR_ALLOCATION}: {named(immediate)}",))
+            return Rejection((f"{WAITS_FOR_ALLOCATION}: {party_names(immediate)}",))
         return None
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
@@ -192,7 +192,7 @@ class NegotiatedResources(Plugin):
             codes[~_matching_rows(selector, state)] = self._rejection_codes.code_of(
                 Rejection((reason,))
             )
-        for name, party in negotiation.refused_by().items():
+        for name, party in negotiation.refusals_by_node().items():
             row = state.row_of(name)
             if 0 <= row < limit:
                 reason = f"node(s) on which {party.driver} cannot allocate {party.key}"
@@ -252,11 +252,11 @@ class NegotiatedResources(Plugin):
                 if ranked and step.message
                 else DRIVERS_NOT_SIMULATED
             )
-        if selects(step):
+        if is_selection(step):
             state.negotiations.set_pending_selection(pod.key, True)
         writes = (step.write,) if step.write is not None else ()
         return Wait(
-            step.message, writes, step.nominate, step.again_ns, goes_on(step),
+            step.message, writes, step.nominate, step.again_ns, has_next_step(step),
             (PodScheduling, step.behind) if step.behind else None,
         )  # fmt: skip
 
@@ -321,7 +321,7 @@ class _NegotiationContext:
             is_available &= _available_rows(claim, state)
         return bool(is_available.any())
 
-    def is_there(self, node_name: str) -> bool:
+    def has_node(self, node_name: str) -> bool:
         """See Surroundings."""
         row = self._state.row_of(node_name)
         return row >= 0 and bool(self._state.present[row])
@@ -400,7 +400,7 @@ class _RankedNodes:
         names = self._state.node_names
         return [names[row] for row in self._feasible.ranked_rows()]
 
-    def among(self, names: Sequence[str]) -> list[str]:
+    def select(self, names: Sequence[str]) -> list[str]:
         """Returns the feasible nodes among these, best first."""
         state = self._state
         rows = np.array([state.row_of(name) for name in names], np.int64)

@@ -22,7 +22,7 @@ def cluster() -> tuple[ClusterState, ChangedRows]:
     put(state, "c2", "c", nodeName="n2")
     put(state, "c3", "c", nodeName="n3")
     changed = ChangedRows(state.devices)
-    assert changed.since_last(state) is None
+    assert changed.take_rows(state) is None
     return state, changed
 
 
@@ -38,7 +38,7 @@ def put(state: ClusterState, name: str, in_pool: str, size: int = 1, **spec: Any
 
 def names(state: ClusterState, changed: ChangedRows) -> list[str] | None:
     """Of the rows to look at."""
-    rows = changed.since_last(state)
+    rows = changed.take_rows(state)
     return None if rows is None else sorted(state.node_names[row] for row in rows)
 
 

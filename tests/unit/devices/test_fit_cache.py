@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from stower.devices import fit_cache
-from stower.devices.fit_cache import FITS, NO_DEVICES, Fits, Rules
+from stower.devices.fit_cache import FITS, NO_DEVICES, FitCache, Rules
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import ResourceClaim, ResourceSlice
 from stower.state.cluster import ClusterState
@@ -25,13 +25,13 @@ RULES = Rules(DeviceGates(), 10_000, None)
 NODES = tuple(f"n{i}" for i in range(10))
 
 
-class Searches(Fits):
+class Searches(FitCache):
     """Remembers which nodes were searched."""
 
-    def given(self, plans: Any, state: ClusterState, row: int, rules: Rules) -> Any:
+    def allocate(self, plans: Any, state: ClusterState, row: int, rules: Rules) -> Any:
         """The same."""
         self.searched.append(state.node_names[row])
-        return super().given(plans, state, row, rules)
+        return super().allocate(plans, state, row, rules)
 
     def asked(self, claim: ResourceClaim, state: ClusterState) -> tuple[dict[str, int], list[str]]:
         """Codes by node, and which nodes were searched for them."""

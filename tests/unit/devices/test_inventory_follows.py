@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stower.devices import inventory as inventory_module
-from stower.devices.fit_cache import Fits, Rules
+from stower.devices.fit_cache import FitCache, Rules
 from stower.devices.inventory import Content, Inventory
 from stower.framework.device_gates import DeviceGates
 from stower.state.cluster import ClusterState
@@ -42,7 +42,7 @@ def test_what_devices_have_been_is_forgotten() -> None:
     state.devices.put(device_class())
     for degrees in range(50):
         state.devices.put(device_slice("n1", warm(degrees)))
-        state.devices.extension(Fits).column([resource_claim()], state, RULES)
+        state.devices.extension(FitCache).column([resource_claim()], state, RULES)
     assert before + 1 == count(Content)
 
 
@@ -84,7 +84,7 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
     state.devices.put(device_slice("n1", warm(1)))
     for number in range(20):
         state.set_node(make_node(f"n{number}"))
-    fits = state.devices.extension(Fits)
+    fits = state.devices.extension(FitCache)
     fits.column([resource_claim()], state, RULES)
     for number in range(20):
         if number != 7:

@@ -157,9 +157,9 @@ def packer(mode: str) -> Packer:
     for row, kind in enumerate((0, 0, 1)):
         found.set_node(row, ROOM, ROOM, [(kind, 1000), (kind, 1000)])
     for _ in range(20):
-        found.arrived(Request(Room(4, 4), ((1, 1),)))
-        found.arrived(Request(Room(4, 4), ((2, 1),)))
-    found.arrived(Request(Room(8, 8), ((0, 2),)))
+        found.add_arrivals(Request(Room(4, 4), ((1, 1),)))
+        found.add_arrivals(Request(Room(4, 4), ((2, 1),)))
+    found.add_arrivals(Request(Room(8, 8), ((0, 2),)))
     found.weigh()
     return found
 
@@ -199,13 +199,13 @@ def test_answers_do_not_depend_on_what_was_asked_before(mode: str) -> None:
 def test_only_what_has_changed_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision costs as much on a full cluster as on an empty one."""
     looked: list[int] = []
-    real = Packer._look
+    real = Packer._next_states
 
     def look(self: Packer, request: Request, row: int) -> list[int]:
         looked.append(row)
         return real(self, request, row)
 
-    monkeypatch.setattr(Packer, "_look", look)
+    monkeypatch.setattr(Packer, "_next_states", look)
     found, rows = packer("dgf"), np.arange(3)
     for _ in range(3):
         found.gains(Request(Room(4, 4), ((1, 1),)), rows)
@@ -245,7 +245,7 @@ def test_nodes_for_whole_requests_are_kept_while_they_are_few() -> None:
         free = 1000 if row == 0 else 0
         found.set_node(row, ROOM, ROOM, [(0, free)] + [(0, 1000)] * 3)
     for _ in range(100):
-        found.arrived(Request(Room(1, 1), ((0, 4),)))
+        found.add_arrivals(Request(Room(1, 1), ((0, 4),)))
     found.weigh()
     aside = found.set_aside(Request(Room(1, 1), ((0, 1),)))
     assert aside is not None
@@ -261,7 +261,7 @@ def test_of_few_nodes_more_are_kept_than_the_mean(nodes: int, are_kept: bool) ->
     for row in range(nodes):
         found.set_node(row, ROOM, ROOM, [(0, 1000)] * 4)
     for _ in range(100):
-        found.arrived(Request(Room(1, 1), ((0, 4),)), *[Request(Room(1, 1), ((0, 1),))] * 10)
+        found.add_arrivals(Request(Room(1, 1), ((0, 4),)), *[Request(Room(1, 1), ((0, 1),))] * 10)
     found.weigh()
     assert are_kept == (found.set_aside(Request(Room(1, 1), ((0, 1),))) is not None)
 
@@ -272,7 +272,7 @@ def test_a_node_without_memory_is_not_kept_for_whole_requests() -> None:
     for row, memory in enumerate((31, 32)):
         found.set_node(row, Room(16, memory), ROOM, [(0, 1000)] * 4)
     for _ in range(100):
-        found.arrived(Request(Room(1, 32), ((0, 4),)))
+        found.add_arrivals(Request(Room(1, 32), ((0, 4),)))
     found.weigh()
     aside = found.set_aside(Request(Room(1, 1), ((0, 1),)))
     assert aside is not None
@@ -286,7 +286,7 @@ def test_memory_is_left_to_those_that_ask_for_it() -> None:
     for row, memory in enumerate((32, 64, 8)):
         found.set_node(row, Room(16, memory), ROOM, [(0, 1000)] * 2)
     for _ in range(10):
-        found.arrived(Request(Room(4, 16), ((0, 1),)))
+        found.add_arrivals(Request(Room(4, 16), ((0, 1),)))
     found.weigh()
     enough, more, little = found.gains(Request(Room(4, 0), ((0, 1),)), np.arange(3)).tolist()
     assert little > enough == more
@@ -297,7 +297,7 @@ def test_states_that_differ_little_in_memory_are_one() -> None:
     found = Packer("dgf", [[1000]])
     for row, memory in enumerate((1024 + 31, 1024, 1024 - 1)):
         found.set_node(row, Room(16, memory), Room(16, 2048), [(0, 1000)])
-    found.arrived(Request(Room(1, 1024), ((0, 1),)))
+    found.add_arrivals(Request(Room(1, 1024), ((0, 1),)))
     above, at, below = found.gains(Request(Room(4, 0), ((0, 1),)), np.arange(3)).tolist()
     assert above == at < below
 

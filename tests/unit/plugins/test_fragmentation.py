@@ -7,7 +7,7 @@ import pytest
 
 from stower.assembly import build_engine
 from stower.devices.allocator import Candidate
-from stower.devices.fit_cache import Fits, Rules
+from stower.devices.fit_cache import FitCache, Rules
 from stower.devices.packing.book import Books
 from stower.devices.requests import plan_of
 from stower.engine.explain.explanation import explain
@@ -232,7 +232,7 @@ def test_the_device_is_the_one_for_which_the_node_was_chosen() -> None:
         rank = book.prefer(state.shapes.intern(pod), state, row)
         plan = plan_of(claim, 0, state.devices.classes, DeviceGates())
         (alternative,) = plan.requests[0]
-        views = state.devices.extension(Fits).views(state, row, Rules(DeviceGates(), 1, None))
+        views = state.devices.extension(FitCache).views(state, row, Rules(DeviceGates(), 1, None))
         ranks = []
         for record in views[0].records:
             use = state.devices.usage(views[0].pool.id).get(record.name, UNUSED)

@@ -28,7 +28,7 @@ RENEWALS_MAX: Final = 5
 TURNS_MAX: Final = 10_000  # from here on, those that are over are forgotten
 
 
-def full(party: Party) -> str:
+def full_reason(party: Party) -> str:
     """Why nobody else can have the claim."""
     return (
         f"resource claim {party.key} of {party.driver} is in use by {RESERVED_FOR_MAX} pods, "
@@ -36,7 +36,7 @@ def full(party: Party) -> str:
     )
 
 
-def reserved(claim: ResourceClaim, pod: Pod) -> PatchObject:
+def reservation_patch(claim: ResourceClaim, pod: Pod) -> PatchObject:
     """The claim, reserved for the pod as well (S6)."""
     meta = pod.metadata
     consumer = ConsumerReference("", "pods", meta.name, meta.uid)
@@ -44,7 +44,7 @@ def reserved(claim: ResourceClaim, pod: Pod) -> PatchObject:
     return patch_of(claim, {"status": {"reservedFor": msgspec.to_builtins(users)}}, "status")
 
 
-def unusable(party: Party, claim: ResourceClaim | None, is_available: bool) -> str:
+def unusable_reason(party: Party, claim: ResourceClaim | None, is_available: bool) -> str:
     """Why the pod cannot be bound with the claim as it is by now, "" where it can."""
     if claim is None or claim.metadata.uid != party.claim.metadata.uid:
         return f'resourceclaim "{party.claim.metadata.name}" not found'
@@ -162,7 +162,7 @@ class NegotiatedBinding:
                 if due_ns:
                     self._behind[key] = due_ns
                     continue
-                write = reserved(claim, self._negotiation.pod)
+                write = reservation_patch(claim, self._negotiation.pod)
             id = next_id()
             self._asked[id] = key
             self._used[key] = (version, state.now_ns + NEWS_NS)
@@ -181,10 +181,12 @@ class NegotiatedBinding:
 
     def _fault(self, state: ClusterState, party: Party) -> str:
         claim = state.devices.api_claim(party.key)
-        fault = unusable(party, claim, claim is not None and self._is_available(claim))
+        fault = unusable_reason(party, claim, claim is not None and self._is_available(claim))
         if claim is None or fault or claim.is_reserved_for(self._negotiation.pod.metadata.uid):
             return fault
-        return full(party) if len(claim.status.reserved_for or ()) >= RESERVED_FOR_MAX else ""
+        return (
+            full_reason(party) if len(claim.status.reserved_for or ()) >= RESERVED_FOR_MAX else ""
+        )
 
     def failure_reason(self, state: ClusterState) -> str:
         """Why the pod cannot have its claims after all."""

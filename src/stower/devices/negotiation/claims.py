@@ -130,7 +130,7 @@ class PodNegotiation(NamedTuple):
                 return answer if same else None
         return None
 
-    def refused_by(self) -> dict[str, Party]:
+    def refusals_by_node(self) -> dict[str, Party]:
         """Nodes that a pending claim's driver has called unsuitable, with the first who did."""
         found: dict[str, Party] = {}
         for party in self.pending:
@@ -139,7 +139,7 @@ class PodNegotiation(NamedTuple):
                 found.setdefault(name, party)
         return found
 
-    def silent(self) -> list[Party]:
+    def silent_parties(self) -> list[Party]:
         """Pending claims without an answer about the current candidates."""
         seen = self.scheduling
         found = []
@@ -150,6 +150,6 @@ class PodNegotiation(NamedTuple):
         return found
 
 
-def named(parties: Sequence[Party]) -> str:
+def party_names(parties: Sequence[Party]) -> str:
     """Claims with their drivers, for people."""
     return ", ".join(f"{party.key} of {party.driver}" for party in parties)

@@ -116,7 +116,7 @@ class Objects:
                 parties.append(Party(ref.entry_name, driver, claim))
         return PodNegotiation(pod, tuple(parties), self.schedulings.get(pod.key), missing)
 
-    def reached(self, claim: ResourceClaim) -> tuple[str, ...] | None:
+    def available_nodes(self, claim: ResourceClaim) -> tuple[str, ...] | None:
         """The nodes on which an allocated claim can be used, None for all."""
         allocation = claim.status.allocation
         if allocation is None or allocation.node_selector is None:
@@ -130,7 +130,7 @@ class Objects:
 
     def is_available_on(self, claim: ResourceClaim, name: str) -> bool:
         """Whether an allocated claim can be used on the node."""
-        reached = self.reached(claim)
+        reached = self.available_nodes(claim)
         return reached is None or name in reached
 
 
@@ -142,16 +142,16 @@ def overview(objects: Objects, only: str = "") -> Overview | None:
     for negotiation in objects.negotiations_of_pods():
         if not _is_open(negotiation):
             continue
-        found.append(_Case(objects, negotiation).told())
+        found.append(_Case(objects, negotiation).report())
         shown.update((party.key, None) for party in negotiation.parties)
     for key, said in sorted(objects.schedulings.items()):
         if key not in objects.pods:
-            found.append(_left_over(said))
+            found.append(_leftover_negotiation(said))
     others = []
     for key, claim in sorted(objects.claims.items()):
         driver = driver_of(claim, objects.classes)
         if driver and key not in shown:
-            others.append(_unasked(objects, Party("", driver, claim)))
+            others.append(_unused_claim_state(objects, Party("", driver, claim)))
     if not only:
         return Overview(tuple(found), tuple(others))
     return _part(objects, Overview(tuple(found), tuple(others)), only)
@@ -196,7 +196,7 @@ def _is_open(negotiation: PodNegotiation) -> bool:
     return any(c.status.allocation is None or not c.is_reserved_for(uid) for c in staying)
 
 
-def _left_over(said: PodScheduling) -> Negotiation:
+def _leftover_negotiation(said: PodScheduling) -> Negotiation:
     """What was said about a pod that is gone."""
     spec = said.spec
     return Negotiation(
@@ -210,11 +210,11 @@ def _left_over(said: PodScheduling) -> Negotiation:
     )
 
 
-def _unasked(objects: Objects, party: Party) -> ClaimState:
+def _unused_claim_state(objects: Objects, party: Party) -> ClaimState:
     """A claim that no pod negotiates about."""
     claim, awaits = party.claim, ""
     if is_leaving(claim):
-        awaits = _gone(objects, party)
+        awaits = _deallocation_wait(objects, party)
     elif claim.status.allocation is None:
         own = f"{party.driver} to allocate {party.key}"
         fault = terms_fault(claim, objects.classes)
@@ -228,7 +228,7 @@ def _state(
 ) -> ClaimState:  # fmt: skip
     """How a claim stands; `state` and the rest are those of one that is not allocated."""
     claim, allocation = party.claim, party.claim.status.allocation
-    reached = objects.reached(claim) if allocation is not None else ()
+    reached = objects.available_nodes(claim) if allocation is not None else ()
     if allocation is not None:
         state = "allocated"
     if claim.metadata.deletion_timestamp is not None:
@@ -251,7 +251,7 @@ def _state(
     )
 
 
-def _gone(objects: Objects, party: Party) -> str:
+def _deallocation_wait(objects: Objects, party: Party) -> str:
     """What a claim waits for whose allocation is to go."""
     claim, key, driver = party.claim, party.key, party.driver
     users = claim.status.reserved_for or ()
@@ -287,13 +287,13 @@ class _Case:
         spec = self._said.spec if self._said is not None else None
         self._asked = (spec.potential_nodes if spec is not None else None) or ()
         self._selected = spec.selected_node if spec is not None else ""
-        self._refused = negotiation.refused_by()
+        self._refused = negotiation.refusals_by_node()
         self._left = [
             name for name in self._asked if name not in self._refused and name in objects.nodes
         ]
-        self._silent = {party.key for party in negotiation.silent()}
+        self._silent = {party.key for party in negotiation.silent_parties()}
 
-    def told(self) -> Negotiation:
+    def report(self) -> Negotiation:
         """All there is to say."""
         said, negotiation = self._said, self._negotiation
         parties = {party.entry: party for party in negotiation.parties}
@@ -347,23 +347,23 @@ class _Case:
         if pod.metadata.deletion_timestamp is not None:
             return f"{pod.key}, which is being deleted, to end"
         if is_leaving(claim):
-            return _gone(self._objects, party)
+            return _deallocation_wait(self._objects, party)
         if seen is not None and not negotiation.is_ours:
             return f"PodScheduling {seen.metadata.key} of another pod to be deleted"
         fault = terms_fault(claim, self._objects.classes) if not party.is_allocated else ""
         if fault:
             return f"the claim to be replaced: {fault}"
         if pod.spec.node_name:
-            return self._preset(party)
+            return self._preset_wait(party)
         if not party.is_allocated and not is_delayed(claim):
             return f"{party.driver} to allocate {party.key}"
         if pod.spec.scheduling_gates and seen is None:
             return f"the scheduling gates of {pod.key} to be removed"
         if party.is_allocated:
-            return self._allocated(party)
-        return self._pending(party)
+            return self._allocated_wait(party)
+        return self._pending_wait(party)
 
-    def _preset(self, party: Party) -> str:
+    def _preset_wait(self, party: Party) -> str:
         """Of a pod that has its node already."""
         pod, key = self._negotiation.pod, party.key
         node_name = pod.spec.node_name
@@ -376,7 +376,7 @@ class _Case:
             return f"{party.driver} to allocate {key} on {node_name}"
         return f"a controller to request {key} on {node_name} from {party.driver}"
 
-    def _pending(self, party: Party) -> str:
+    def _pending_wait(self, party: Party) -> str:
         """Of a claim that its driver is to find a node for."""
         negotiation, key, driver = self._negotiation, party.key, party.driver
         leaving = next((p for p in negotiation.parties if is_leaving(p.claim)), None)
@@ -400,7 +400,7 @@ class _Case:
         others = [p for p in negotiation.pending if p.key in self._silent]
         if others and len(negotiation.pending) > 1:
             return f"{others[0].driver} to answer about round {round}"
-        first = self._first()
+        first = self._preceding_pod()
         return f"{first}, which is tried first" if first else f"{SCHEDULER} to select a node"
 
     def _is_void(self, name: str) -> bool:
@@ -410,7 +410,7 @@ class _Case:
         elsewhere = any(not objects.is_available_on(claim, name) for claim in allocated)
         return name in self._refused or name not in objects.nodes or elsewhere
 
-    def _first(self) -> str:
+    def _preceding_pod(self) -> str:
         """Of pods that failed before and share a driver, one at a time is selected for (S5)."""
         said = self._said
         if said is None or not said.spec.attempt:
@@ -430,10 +430,10 @@ class _Case:
                 return other.pod.key
         return ""
 
-    def _allocated(self, party: Party) -> str:
+    def _allocated_wait(self, party: Party) -> str:
         """Of a claim that has its devices."""
         negotiation, pod, key = self._negotiation, self._negotiation.pod, party.key
-        reached = self._objects.reached(party.claim)
+        reached = self._objects.available_nodes(party.claim)
         if reached is not None and not reached:
             return f"a node on which {key} can be used"
         if (
@@ -443,7 +443,9 @@ class _Case:
         ):
             return ""  # it is for the others to go on
         sets = [
-            set(r) for p in negotiation.parties if (r := self._objects.reached(p.claim)) is not None
+            set(r)
+            for p in negotiation.parties
+            if (r := self._objects.available_nodes(p.claim)) is not None
         ]
         if any(not p.is_allocated for p in negotiation.parties):
             return ""
@@ -473,7 +475,7 @@ class _Case:
                         "deallocated"
                     )
             if self._asked and not self._left and party.is_allocated:
-                yield from self._kept(party)
+                yield from self._sharing_hints(party)
         if said is None:
             return
         for party in negotiation.pending if self._is_driver_awaited() and self._is_late() else ():
@@ -484,7 +486,7 @@ class _Case:
             refusing = self._refused.get(name)
             yield from self._remedies(refusing, name) if refusing is not None else ()
 
-    def _kept(self, party: Party) -> Iterable[str]:
+    def _sharing_hints(self, party: Party) -> Iterable[str]:
         """A claim of the pod's own that cannot be given back, as others use it."""
         for user in party.claim.status.reserved_for or () if is_delayed(party.claim) else ():
             if (

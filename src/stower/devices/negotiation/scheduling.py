@@ -17,7 +17,7 @@ from stower.devices.negotiation.claims import (
     flag_of,
     is_delayed,
     is_leaving,
-    named,
+    party_names,
 )
 from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus, patch_of
 from stower.model.kinds import PodScheduling, ResourceClaim
@@ -60,7 +60,7 @@ class Surroundings(Protocol):
     def has_common_node(self, claims: Sequence[ResourceClaim]) -> bool:
         """Returns whether all of these allocated claims can be used on one node."""
 
-    def is_there(self, node_name: str) -> bool:
+    def has_node(self, node_name: str) -> bool:
         """Returns whether the node exists."""
 
     def is_unbound(self, uid: str) -> bool:
@@ -79,7 +79,7 @@ class Surroundings(Protocol):
         """Returns the nodes, round robin over their kinds: each prefix has nodes of each kind."""
 
 
-class Ranked(Protocol):
+class RankedNodes(Protocol):
     """The nodes that would do for a pod, the best first."""
 
     def __bool__(self) -> bool: ...
@@ -89,7 +89,7 @@ class Ranked(Protocol):
     def names(self) -> list[str]:
         """All of them."""
 
-    def among(self, names: Sequence[str]) -> list[str]:
+    def select(self, names: Sequence[str]) -> list[str]:
         """Those that are among these."""
 
 
@@ -97,7 +97,7 @@ class Step(NamedTuple):
     """What is done. `nominate`: the node that is promised to the pod; "" takes a promise back, None
     leaves it. `again_ns`: when to ask again though nothing has happened. `behind`: the pod that
     goes first: what is said about it may end the wait. Whether a step that writes is one of several
-    is for `goes_on` to say."""
+    is for `has_next_step` to say."""
 
     message: str
     write: StepWrite | None = None
@@ -107,7 +107,7 @@ class Step(NamedTuple):
 
 
 def next_step(
-    negotiation: PodNegotiation, around: Surroundings, ranked: Ranked, rules: Rules
+    negotiation: PodNegotiation, around: Surroundings, ranked: RankedNodes, rules: Rules
 ) -> Step | None:
     """What to do now; None: all claims are allocated and the pod may be bound.
 
@@ -119,27 +119,27 @@ def next_step(
         return Step(f"waiting for podscheduling {seen.metadata.key} of another pod to be deleted")
     leaving = [party for party in negotiation.parties if is_leaving(party.claim)]
     if leaving:
-        return _let_go(negotiation, around, leaving, rules)
+        return _release_leaving(negotiation, around, leaving, rules)
     if negotiation.missing:
-        return _without_claim(negotiation, around, rules)
+        return _handle_missing_claim(negotiation, around, rules)
     immediate = [p for p in negotiation.parties if not p.is_allocated and not is_delayed(p.claim)]
     if immediate:
-        return Step(f"{WAITS_FOR_ALLOCATION}: {named(immediate)}")
+        return Step(f"{WAITS_FOR_ALLOCATION}: {party_names(immediate)}")
     if not negotiation.pending:
         return None if ranked else _give_back(negotiation, around, rules)
     if seen is not None and seen.spec.selected_node:
-        return _selected(negotiation, around, seen, rules)
-    return _unselected(negotiation, around, ranked, rules)
+        return _step_with_selection(negotiation, around, seen, rules)
+    return _step_without_selection(negotiation, around, ranked, rules)
 
 
-def goes_on(step: Step) -> bool:
+def has_next_step(step: Step) -> bool:
     """Whether there is more to do as soon as what was written is seen: after all but questions and
     selections, which wait for drivers."""
     asks = isinstance(step.write, PatchObject) and "round" in (step.write.patch.get("spec") or {})
-    return not (isinstance(step.write, CreateObject) or asks or selects(step))
+    return not (isinstance(step.write, CreateObject) or asks or is_selection(step))
 
 
-def selects(step: Step) -> bool:
+def is_selection(step: Step) -> bool:
     """Whether the step's write selects a node."""
     write = step.write
     if isinstance(write, PatchObject):
@@ -150,12 +150,12 @@ def selects(step: Step) -> bool:
 # With a node selected
 
 
-def _selected(
+def _step_with_selection(
     negotiation: PodNegotiation, around: Surroundings, seen: PodScheduling, rules: Rules
 ) -> Step:
     """Drivers allocate there, or the selection is taken back (S4)."""
     name, pending = seen.spec.selected_node, negotiation.pending
-    refusing = negotiation.refused_by().get(name)
+    refusing = negotiation.refusals_by_node().get(name)
     allocated = [party for party in negotiation.parties if party.is_allocated]
     elsewhere = next((p for p in allocated if not around.is_available_on(p.claim, name)), None)
     if refusing is not None and "S8a" in rules.without and allocated:
@@ -168,10 +168,10 @@ def _selected(
         return _clear(
             negotiation, seen, f"allocated claim {elsewhere.key} is not available on {name}"
         )
-    if not around.is_there(name):
+    if not around.has_node(name):
         return _clear(negotiation, seen, f"node {name} does not exist")
     due_ns = _selected_until_ns(negotiation, around, name, seen.spec.attempt, rules)
-    of = f"{named(pending)} on {name}"
+    of = f"{party_names(pending)} on {name}"
     if around.now_ns >= due_ns:
         return _clear(negotiation, seen, f"timed out waiting for the allocation of {of}", late=True)
     return Step(f"{WAITS_FOR_ALLOCATION}: {of}", None, name, due_ns)
@@ -202,7 +202,7 @@ def _clear(negotiation: PodNegotiation, seen: PodScheduling, why: str, late: boo
     return Step(f"selected node withdrawn: {why}", patch_of(seen, {"spec": spec}), "")
 
 
-def _cleared(negotiation: PodNegotiation, why: str) -> Step | None:
+def _clear_if_selected(negotiation: PodNegotiation, why: str) -> Step | None:
     """The same, where something is selected."""
     seen = negotiation.scheduling
     return _clear(negotiation, seen, why) if seen is not None and seen.spec.selected_node else None
@@ -211,22 +211,22 @@ def _cleared(negotiation: PodNegotiation, why: str) -> Step | None:
 # With none selected
 
 
-def _unselected(
-    negotiation: PodNegotiation, around: Surroundings, ranked: Ranked, rules: Rules
+def _step_without_selection(
+    negotiation: PodNegotiation, around: Surroundings, ranked: RankedNodes, rules: Rules
 ) -> Step | None:
     seen, pending = negotiation.scheduling, negotiation.pending
     if seen is None:
         return (
-            _asked(negotiation, around, ranked, rules)
+            _ask(negotiation, around, ranked, rules)
             if ranked
             else _give_back(negotiation, around, rules)
         )
     asked = seen.spec.potential_nodes or ()
-    known = ranked.among(asked)
-    silent = negotiation.silent() if "S2" not in rules.without else []
+    known = ranked.select(asked)
+    silent = negotiation.silent_parties() if "S2" not in rules.without else []
     since_ns = around.first_seen_ns("asked", seen.spec.round)
     due_ns = since_ns + rules.answer_ns
-    in_vain = _is_in_vain(negotiation, around, ranked, rules)
+    in_vain = _has_asked_all(negotiation, around, ranked, rules)
     at_once = len(pending) == 1 and not in_vain
     if known and (at_once or not silent or around.now_ns >= due_ns):
         turn_ns = around.first_seen_ns("turn", (seen.spec.round, seen.spec.attempt)) + rules.turn_ns
@@ -241,34 +241,38 @@ def _unselected(
         # What came to nothing on the best may do on the next: each attempt begins with another.
         name = known[seen.spec.attempt % len(known)]
         patch = {"spec": {"selectedNode": name}}
-        message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {name}"
+        message = f"{WAITS_FOR_ALLOCATION}: {party_names(pending)} on {name}"
         due_ns = _selected_until_ns(negotiation, around, name, seen.spec.attempt, rules)
         return Step(message, patch_of(seen, patch), name, due_ns)
     if known:
         is_told = in_vain and around.now_ns < due_ns
-        message = _refused(negotiation) if is_told else _asks(negotiation, around, silent, due_ns)
+        message = (
+            _refusal_message(negotiation)
+            if is_told
+            else _waiting_message(negotiation, around, silent, due_ns)
+        )
         return Step(message, None, None, due_ns)
     if len(known) < len(ranked):
         again_ns = since_ns + rules.refresh_ns
         if in_vain and around.now_ns < again_ns:
-            return Step(_refused(negotiation), None, None, again_ns)
-        return _asked(negotiation, around, ranked, rules, in_vain)
+            return Step(_refusal_message(negotiation), None, None, again_ns)
+        return _ask(negotiation, around, ranked, rules, in_vain)
     allocated = [party.claim for party in negotiation.parties if party.is_allocated]
     if silent and asked and (not allocated or around.has_common_node(allocated)):
-        return Step(_asks(negotiation, around, silent, due_ns), None, None)
+        return Step(_waiting_message(negotiation, around, silent, due_ns), None, None)
     return _give_back(negotiation, around, rules)
 
 
-def _asks(
+def _waiting_message(
     negotiation: PodNegotiation, around: Surroundings, silent: list[Party], due_ns: int
 ) -> str:
     """Whom the pod waits for: all that were asked; those who keep silent, once that is too long."""
     late = around.now_ns >= due_ns
-    return f"{WAITS_FOR_INFORMATION}: {named(silent if late else negotiation.pending)}"
+    return f"{WAITS_FOR_INFORMATION}: {party_names(silent if late else negotiation.pending)}"
 
 
-def _is_in_vain(
-    negotiation: PodNegotiation, around: Surroundings, ranked: Ranked, rules: Rules
+def _has_asked_all(
+    negotiation: PodNegotiation, around: Surroundings, ranked: RankedNodes, rules: Rules
 ) -> bool:
     """Whether all nodes were asked about before, more than can be at once: then they are asked
     about a part at a time, and nothing is promised or told anew until one will do."""
@@ -279,10 +283,10 @@ def _is_in_vain(
     return 1 < parts < seen.spec.round
 
 
-def _asked(
+def _ask(
     negotiation: PodNegotiation,
     around: Surroundings,
-    ranked: Ranked,
+    ranked: RankedNodes,
     rules: Rules,
     in_vain: bool = False,
 ) -> Step:
@@ -300,9 +304,13 @@ def _asked(
     if select:
         spec["selectedNode"] = nodes[0]
     spec["round"] = seen.spec.round + 1 if seen is not None else 1
-    message = _refused(negotiation) if in_vain else f"{WAITS_FOR_INFORMATION}: {named(pending)}"
+    message = (
+        _refusal_message(negotiation)
+        if in_vain
+        else f"{WAITS_FOR_INFORMATION}: {party_names(pending)}"
+    )
     if select:
-        message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {nodes[0]}"
+        message = f"{WAITS_FOR_ALLOCATION}: {party_names(pending)} on {nodes[0]}"
     nominate = nodes[0] if select else None
     due_ns = around.first_seen_ns("asked", spec["round"]) + rules.answer_ns
     if select:
@@ -344,20 +352,20 @@ def _all_nodes(
     """Those that would do for the scheduler, as far as that is known, by name."""
     seen = negotiation.scheduling
     asked = (seen.spec.potential_nodes if seen is not None else None) or ()
-    refused = [name for name in (*asked, *negotiation.refused_by()) if around.is_there(name)]
+    refused = [name for name in (*asked, *negotiation.refusals_by_node()) if around.has_node(name)]
     return sorted({*ranked, *refused})
 
 
-def _refused(negotiation: PodNegotiation) -> str:
+def _refusal_message(negotiation: PodNegotiation) -> str:
     """Who has refused what there was."""
-    parties = list({party.key: party for party in negotiation.refused_by().values()}.values())
-    return f"no suitable node for {named(parties or negotiation.pending)}"
+    parties = list({party.key: party for party in negotiation.refusals_by_node().values()}.values())
+    return f"no suitable node for {party_names(parties or negotiation.pending)}"
 
 
 # Giving claims back (S8)
 
 
-def _let_go(
+def _release_leaving(
     negotiation: PodNegotiation, around: Surroundings, leaving: list[Party], rules: Rules
 ) -> Step:
     """Claims are flagged or being deleted: the pod gives up those that it has reserved. First the
@@ -365,29 +373,35 @@ def _let_go(
     bound any more; then the reservation."""
     uid = negotiation.pod.metadata.uid
     if "S8a" not in rules.without:
-        cleared = _cleared(negotiation, f"deallocation of {named(leaving)} was requested")
+        cleared = _clear_if_selected(
+            negotiation, f"deallocation of {party_names(leaving)} was requested"
+        )
         if cleared is not None:
             return cleared
     for party in leaving:
         if party.claim.is_reserved_for(uid):
-            return _unreserved(negotiation, party, rules)
+            return _release_reservation(negotiation, party, rules)
     held = [
         party
         for party in leaving
         if any(not around.is_unbound(c.uid) for c in party.claim.status.reserved_for or ())
     ]
-    waits = f"{WAITS_FOR_DEALLOCATION}: {named(leaving)}"
+    waits = f"{WAITS_FOR_DEALLOCATION}: {party_names(leaving)}"
     if held and "S8held" not in rules.without:
         # Whoever uses it may do so for long: meanwhile the pod does not keep others' devices.
-        found = _releasable(negotiation, around, rules)
+        found = _find_releasable(negotiation, around, rules)
         if found is not None and len(held) == len(leaving):
-            return _flagged(found, f"{held[0].key} is in use by another pod")
+            return _request_deallocation(found, f"{held[0].key} is in use by another pod")
     return Step(waits)
 
 
-def _unreserved(negotiation: PodNegotiation, party: Party, rules: Rules) -> Step:
+def _release_reservation(negotiation: PodNegotiation, party: Party, rules: Rules) -> Step:
     """Touch the pod, then take it out of reservedFor."""
-    pod, claim, why = negotiation.pod, party.claim, f"releasing the reservation of {named([party])}"
+    pod, claim, why = (
+        negotiation.pod,
+        party.claim,
+        f"releasing the reservation of {party_names([party])}",
+    )
     mark = _mark(claim)
     touched = pod.condition(TOUCHED)
     if "S8c" not in rules.without and (touched is None or touched.message != mark):
@@ -421,29 +435,35 @@ def _mark(claim: ResourceClaim) -> str:
 def _give_back(negotiation: PodNegotiation, around: Surroundings, rules: Rules) -> Step:
     """No node is left: an allocation that may be in the way goes. One at a time, those on nodes
     that are gone first."""
-    found = _releasable(negotiation, around, rules)
-    waits = Step(_refused(negotiation) if negotiation.refused_by() else "")
+    found = _find_releasable(negotiation, around, rules)
+    waits = Step(_refusal_message(negotiation) if negotiation.refusals_by_node() else "")
     if found is None:
         return waits
-    cleared = _cleared(negotiation, "no node is suitable") if "S8a" not in rules.without else None
-    return cleared or _flagged(found, "no node is suitable for the pod")
+    cleared = (
+        _clear_if_selected(negotiation, "no node is suitable")
+        if "S8a" not in rules.without
+        else None
+    )
+    return cleared or _request_deallocation(found, "no node is suitable for the pod")
 
 
-def _without_claim(negotiation: PodNegotiation, around: Surroundings, rules: Rules) -> Step:
+def _handle_missing_claim(negotiation: PodNegotiation, around: Surroundings, rules: Rules) -> Step:
     """A claim of the pod is missing: meanwhile the pod keeps nothing that was allocated for it.
     What is reserved for nobody stays: the claim may be there, and not be seen yet."""
     why, uid = "a resource claim of the pod does not exist", negotiation.pod.metadata.uid
-    cleared = _cleared(negotiation, why)
+    cleared = _clear_if_selected(negotiation, why)
     if cleared is not None:
         return cleared
     own = negotiation._replace(
         parties=tuple(p for p in negotiation.parties if p.claim.is_reserved_for(uid))
     )
-    found = _releasable(own, around, rules)
-    return _flagged(found, why) if found is not None else Step("")
+    found = _find_releasable(own, around, rules)
+    return _request_deallocation(found, why) if found is not None else Step("")
 
 
-def _releasable(negotiation: PodNegotiation, around: Surroundings, rules: Rules) -> Party | None:
+def _find_releasable(
+    negotiation: PodNegotiation, around: Surroundings, rules: Rules
+) -> Party | None:
     """A claim that may be given back for the pod: that waited for its first consumer, is not
     flagged, and is reserved for nobody else; on a node that is gone, for nobody who is bound."""
     uid = negotiation.pod.metadata.uid
@@ -462,11 +482,13 @@ def _releasable(negotiation: PodNegotiation, around: Surroundings, rules: Rules)
     return next(iter([*lost, *others]), None)
 
 
-def _flagged(party: Party, why: str) -> Step:
+def _request_deallocation(party: Party, why: str) -> Step:
     """Ask for its deallocation. The text ends with the version that the claim had: no two flags of
     a claim are the same."""
     version = f" [{party.claim.metadata.resource_version}]"
     room = DEALLOCATION_REASON_MAX - len(version.encode())
     text = why.encode()[:room].decode(errors="ignore") + version
     patch = {"metadata": {"annotations": {DEALLOCATION_REQUESTED: text}}}
-    return Step(f"requested deallocation of {named([party])}: {why}", patch_of(party.claim, patch))
+    return Step(
+        f"requested deallocation of {party_names([party])}: {why}", patch_of(party.claim, patch)
+    )

@@ -38,8 +38,8 @@ def preceding_pod(
             return other.pod.key
         if said.spec.selected_node:
             continue
-        if by_rank and rank(other) < own and other.pending and not other.silent():
-            refused = other.refused_by()
+        if by_rank and rank(other) < own and other.pending and not other.silent_parties():
+            refused = other.refusals_by_node()
             if any(name not in refused for name in said.spec.potential_nodes or ()):
                 return other.pod.key
     return ""

@@ -15,7 +15,7 @@ import numpy as np
 from stower.devices.allocator import Candidate
 from stower.devices.capacity import Amount
 from stower.devices.changed_rows import ChangedRows
-from stower.devices.fit_cache import Fits, Rules
+from stower.devices.fit_cache import FitCache, Rules
 from stower.devices.inventory import Content, Inventory, Views
 from stower.devices.packing.mix import Request, Room
 from stower.devices.packing.packer import Packer
@@ -37,7 +37,7 @@ LATE_MAX: Final = 4_096
 LATE_TRIES: Final = 16
 
 
-class Own(NamedTuple):
+class OwnDevices(NamedTuple):
     """The devices that a node has to itself, with their kinds, by pool."""
 
     views: Views
@@ -66,7 +66,7 @@ class Book:
         self._devices = devices
         self._mode = mode
         self._rules = Rules(gates, 1, None)
-        self._fits = devices.extension(Fits)
+        self._fits = devices.extension(FitCache)
         self._inventory = devices.extension(Inventory)
         self._arrived = 0
         self._late: deque[PodEntry] = deque(maxlen=LATE_MAX)
@@ -75,7 +75,7 @@ class Book:
     def _start_over(self) -> None:
         self._kinds = Kinds(self._rules.gates)
         self._packer = Packer(self._mode, self._kinds.shares)
-        self._own: dict[int, Own] = {}
+        self._own: dict[int, OwnDevices] = {}
         self._weighed = self._kinds.version
         self._all_rows()
 
@@ -95,7 +95,7 @@ class Book:
         request = self._request(pod, shape, not state.journal.is_in_trial)
         if request is None:
             return None
-        self._follow(state)
+        self._refresh_changed(state)
         rows = np.flatnonzero(feasible)
         gains = self._packer.gains(request, rows)
         aside = self._packer.set_aside(request)
@@ -107,13 +107,13 @@ class Book:
     ) -> Callable[[Alternative, Candidate, dict[str, Amount]], Any]:
         """How the allocator should rank the devices of a row for a pod of this shape: by what is
         scored by taking each of them."""
-        self._follow(state)
+        self._refresh_changed(state)
         room = self._room(shape)
         gates = self._rules.gates
         ranks: dict[tuple[int, int, int], float] = {}
 
         def rank(alternative: Alternative, candidate: Candidate, _: dict[str, Amount]) -> float:
-            ask = self._kinds.known(alternative)
+            ask = self._kinds.known_number(alternative)
             if ask < 0:
                 return 0.0
             taken = tuple(candidate.taken.items())
@@ -154,8 +154,8 @@ class Book:
             else:
                 requests.append(request)
         if requests:
-            self._follow(state)
-            self._packer.arrived(*requests)
+            self._refresh_changed(state)
+            self._packer.add_arrivals(*requests)
 
     def _request(self, pod: Pod, shape: Shape, may_be_new: bool = True) -> Request | None:
         """What the pod asks for, None while that is not known, or where nobody has asked for it
@@ -176,7 +176,7 @@ class Book:
                 first = alternatives[0]
                 if first.admin:
                     continue
-                if not may_be_new and self._kinds.known(first) < 0:
+                if not may_be_new and self._kinds.known_number(first) < 0:
                     return None
                 number, told_apart = self._kinds.number(first)
                 if told_apart:
@@ -207,9 +207,9 @@ class Book:
 
     # Nodes
 
-    def _follow(self, state: ClusterState) -> None:
+    def _refresh_changed(self, state: ClusterState) -> None:
         """Look at the nodes on which something has changed."""
-        changed = self._changed.since_last(state)
+        changed = self._changed.take_rows(state)
         if changed is None or state.usage_log.is_overrun(self._use_position):
             rows = dict.fromkeys(range(state.row_limit))
         else:
@@ -237,7 +237,7 @@ class Book:
         views = self._fits.views(state, row, self._rules)
         own = self._own.get(row)
         if own is None or own.views is not views:
-            own = self._own[row] = Own(views, tuple(self._pools(views)))
+            own = self._own[row] = OwnDevices(views, tuple(self._pools(views)))
         for pool, devices in own.pools:
             used = self._devices.usage(pool)
             for name, content, kind in devices:

@@ -88,7 +88,7 @@ class Dgf:
         ]
         self._weigh_classes(counted, largest, supply)
         self._device_worth = self._worths(counted, largest, supply)
-        self._guard.look(mix, largest, supply)
+        self._guard.update(mix, largest, supply)
 
     def _weigh_classes(
         self, counted: list[tuple[Demand, int]], largest: list[int], supply: Supply
@@ -143,7 +143,7 @@ class Guard:
         self._cpu = self._memory = 0
         self._share = 0.0
 
-    def look(self, mix: Mix, largest: list[int], supply: Supply) -> None:
+    def update(self, mix: Mix, largest: list[int], supply: Supply) -> None:
         """See from the mix what such pods ask for, and how much of all."""
         self._devices, most = supply.largest
         total = 0

@@ -62,7 +62,7 @@ class Mix:
         if self.arrivals % HALVED_EVERY == 0:
             self.counts = {demand: (count + 1) // 2 for demand, count in self.counts.items()}
         if len(self.counts) > COUNTED_MAX:
-            self.counts = dict(self._ranked()[: COUNTED_MAX // 2])
+            self.counts = dict(self._ranked_demands()[: COUNTED_MAX // 2])
 
     def is_due(self) -> bool:
         """Whether enough have arrived since the last time that this was true."""
@@ -72,9 +72,9 @@ class Mix:
 
     def most_frequent(self) -> list[tuple[Demand, int]]:
         """The classes that count, most frequent first."""
-        return self._ranked()[:CLASSES_MAX]
+        return self._ranked_demands()[:CLASSES_MAX]
 
-    def _ranked(self) -> list[tuple[Demand, int]]:
+    def _ranked_demands(self) -> list[tuple[Demand, int]]:
         return sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
 
 

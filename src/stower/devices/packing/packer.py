@@ -145,7 +145,7 @@ class Packer:
 
     # The mix
 
-    def arrived(self, *requests: Request) -> None:
+    def add_arrivals(self, *requests: Request) -> None:
         """Pods have arrived; now and then, that changes what states are worth."""
         for request in requests:
             self.mix.add(request)
@@ -177,7 +177,7 @@ class Packer:
 
         More is better; only differences mean something.
         """
-        options = self._refreshed(request, rows)
+        options = self._refresh_options(request, rows)
         worth = self._states.worth()
         after = options.after[rows]
         before = worth[self._current[rows]]
@@ -193,7 +193,7 @@ class Packer:
         code = (kind << KIND_SHIFT) | free
         if code not in codes or share > free:
             return -np.inf
-        self._see(row)
+        self._refresh_current(row)
         codes[codes.index(code)] = code - share
         number = self._states.number(self._state(row, taken, tuple(sorted(codes))))
         worth = self._states.worth()
@@ -204,21 +204,21 @@ class Packer:
         """bool[rows]: nodes to be used only where there is no other; None where there are none."""
         return self._mode.set_aside(request, self)
 
-    def _refreshed(self, request: Request, rows: Ints) -> Options:
+    def _refresh_options(self, request: Request, rows: Ints) -> Options:
         options = self._options.get(request)
         if options is None:
             if len(self._options) >= REQUESTS_MAX:
                 self._options.clear()
             options = self._options[request] = Options(self._capacity)
         for row in rows[self._current_seen[rows] != self._version[rows]].tolist():
-            self._see(row)
+            self._refresh_current(row)
         stale = rows[options.seen[rows] != self._version[rows]]
         if len(stale):
-            found = [self._look(request, row) for row in stale.tolist()]
+            found = [self._next_states(request, row) for row in stale.tolist()]
             options.put(stale, self._version[stale], found)
         return options
 
-    def _see(self, row: int) -> None:
+    def _refresh_current(self, row: int) -> None:
         version = int(self._version[row])
         if int(self._current_seen[row]) != version:
             self._current_seen[row] = version
@@ -232,14 +232,16 @@ class Packer:
         fine = max(memory.bit_length() - MEMORY_BITS, 0)
         return max(free.cpu_milli - taken.cpu_milli, 0), memory >> fine << fine, codes
 
-    def _look(self, request: Request, row: int) -> list[int]:
+    def _next_states(self, request: Request, row: int) -> list[int]:
         """The states that the request may leave of the row."""
         codes = self._codes.get(row, ())
         cpu, memory, _ = self._state(row, request.room, codes)
         number = self._states.number
-        return [number((cpu, memory, left)) for left in self._left(request, codes)]
+        return [number((cpu, memory, left)) for left in self._remaining_codes(request, codes)]
 
-    def _left(self, request: Request, codes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    def _remaining_codes(
+        self, request: Request, codes: tuple[int, ...]
+    ) -> Iterator[tuple[int, ...]]:
         """The codes that each way leaves: one for each kind and free share of which a single device
         may be taken; where several are, only the way that leaves least over."""
         shares = self.shares

@@ -6,7 +6,7 @@ request distinguishes are one kind.
 
 from typing import Final, NamedTuple
 
-from stower.devices.capacity import all_taken
+from stower.devices.capacity import taken_amounts
 from stower.devices.inventory import Content
 from stower.devices.packing.phi import FULL
 from stower.devices.requests import Alternative
@@ -43,7 +43,7 @@ def share_of(ask: Ask, content: Content, gates: DeviceGates) -> int:
             return 0
     if not gates.consumable:
         return FULL
-    parts = all_taken(content.capacity, dict(ask.amounts))
+    parts = taken_amounts(content.capacity, dict(ask.amounts))
     if parts is None:
         return 0
     if not content.is_shared:
@@ -104,7 +104,7 @@ class Kinds:
         """Whether there is no number left for a new ask."""
         return len(self._asks) >= ASKS_MAX
 
-    def known(self, alternative: Alternative) -> int:
+    def known_number(self, alternative: Alternative) -> int:
         """The number of what the request asks for, -1 where nobody has before."""
         return self._asks.get(ask_of(alternative), -1)
 

@@ -128,8 +128,8 @@ class Table:
             self._numbers = grow_array(self._numbers, room)
             self._cpu = grow_array(self._cpu, room)
             self._memory = grow_array(self._memory, room)
-            self._free = _longer(self._free, room)
-            self._features = _longer(self._features, room)
+            self._free = _grow_rows(self._free, room)
+            self._features = _grow_rows(self._features, room)
         here = slice(start, self.size)
         cpu, memory, free = _arrays(states, len(self._layout))
         self._numbers[here], self._free[here] = numbers, free
@@ -190,7 +190,9 @@ def _arrays(states: Sequence[State], devices: int) -> tuple[Ints, Ints, Ints]:
     return cpu, memory, codes & SHARE_MASK
 
 
-def _longer(array: "np.ndarray[tuple[int, int], np.dtype[np.generic]]", room: int) -> "np.ndarray":
+def _grow_rows(
+    array: "np.ndarray[tuple[int, int], np.dtype[np.generic]]", room: int
+) -> "np.ndarray":
     result = np.zeros((room, array.shape[1]), array.dtype)
     result[: len(array)] = array
     return result
