@@ -19,7 +19,7 @@ from stower.framework.events import Listed, Tick, WriteOk
 from stower.framework.plugin import Features
 from stower.framework.writes import Bind, Write
 from stower.groups.feasibility import Feasibility, feasibility
-from stower.groups.problem_builder import Straddling, domains_of
+from stower.groups.problem_builder import DomainConflictError, domains_of
 from stower.groups.tree import tree_of
 from stower.model.kinds import KIND_BY_NAME, SELECTING, Node, Pod
 from stower.model.quantity import parse_quantity
@@ -329,7 +329,7 @@ def _placements(case: Case) -> Iterator[str]:
     expect = case["expect"]
     try:
         found = domains_of(state, tree, 0, np.array(state.rows_of(inside), np.int64))
-    except Straddling as error:
+    except DomainConflictError as error:
         told = f"cannot determine domain for already scheduled pods: {error}"
         if expect["code"] != "Error":
             yield told

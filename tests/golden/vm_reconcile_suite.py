@@ -22,12 +22,12 @@ from stower.framework.writes import CreateObject, DeleteObject, JsonPatchObject,
 from stower.model.kinds import KIND_BY_VIEW, Node, Pod, VirtualMachineMigration
 from stower.model.raw import decode
 from stower.state.cluster import ClusterState
-from stower.vms.agent import Await, Response, handle_request
+from stower.vms.agent import PodWait, Response, handle_request
 from stower.vms.approval import handle_pod
 from stower.vms.config import Config, read_config
 from stower.vms.controller import VmScheduling
-from stower.vms.enforcer import Answer, Enforcer, NotThere, Refusal
-from stower.vms.nodes import Broken
+from stower.vms.enforcer import Answer, Enforcer, NotFoundError, Refusal
+from stower.vms.nodes import InvalidHoldingError
 from tests.golden.vm_suites import different, shown, shown_node
 
 Case = dict[str, Any]
@@ -115,14 +115,14 @@ class _World:
         if uid in self.lacking or uid not in self.pods:
             found = (known.node.pods.get(uid) for known in self.enforcer.nodes.values())
             name = next((f" {pod.namespace}/{pod.name}" for pod in found if pod is not None), "")
-            raise NotThere(
+            raise NotFoundError(
                 f"could not requeue pod{name} with UID {uid}: pod not found in watch store"
             )
         self.requeued["requeuedPods"].append(uid)
 
     def _requeue_node(self, name: str) -> None:
         if name not in self.nodes:
-            raise NotThere(name)
+            raise NotFoundError(name)
         self.requeued["requeuedNodes"].append(name)
 
     def run(self, step: Case) -> Case:
@@ -153,7 +153,7 @@ class _World:
                 return self._result(self.enforcer.handle_node(event, node))
             migration = read(step["migration"], VirtualMachineMigration)
             return self._result(self.enforcer.handle_migration(event, migration))
-        except Broken as error:
+        except InvalidHoldingError as error:
             return {"panic": str(error)}
 
     def _keep(self, pod: Case, came: bool) -> None:
@@ -222,7 +222,7 @@ class _World:
         plugin, entry = state.plugin, state.state.add_pending(read(step["pod"], Pod))
         feasible = state.state.present[state.state.all_rows]
         try:
-            read_as = self.enforcer.read(entry.pod)
+            read_as = self.enforcer.read_pod_state(entry.pod)
             found = plugin.score_pod(entry.pod, entry.shape, state.state, feasible)
         except PluginError as error:
             return {"status": {"code": "Error", "reasons": [str(error)]}, "score": 0}
@@ -243,7 +243,7 @@ class _World:
         """And gives it up."""
         try:
             self.enforcer.unreserve(read(step["pod"], Pod), step["nodeName"])
-        except Broken as error:
+        except InvalidHoldingError as error:
             return {"panic": str(error)}
         return {}
 
@@ -272,7 +272,7 @@ class _World:
             except StopIteration as ended:
                 response: Response = ended.value
                 break
-            if isinstance(asked, Await):
+            if isinstance(asked, PodWait):
                 # What is to change was changed by the write before.
                 answer, waited = not waited and self._changed(), True
                 self._timed_out = not answer
@@ -363,7 +363,7 @@ class _Cluster:
         companion: VmScheduling = engine.state.companions[ENFORCER]
         # The same knowledge as the handlers have.
         companion.enforcer = world.enforcer
-        companion.ledger._held = world.enforcer.held
+        companion.ledger._held = world.enforcer.held_state
         companion.ledger._notes = world.enforcer.notes
         world.enforcer.dirty.update(dict.fromkeys(world.enforcer.nodes))
         self.state.set_node(read(node, Node))

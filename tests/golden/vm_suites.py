@@ -24,7 +24,7 @@ from stower.state.journal import Journal
 from stower.vms.amounts import CPU_MASK, MEMORY_MASK
 from stower.vms.config import BadConfig, Scoring, read_config
 from stower.vms.migrations import choose
-from stower.vms.nodes import Broken, Use, VmNode
+from stower.vms.nodes import InvalidHoldingError, Use, VmNode
 from stower.vms.notes import Notes
 from stower.vms.pods import BadPod, Holding, PodState, pod_state
 from stower.vms.scoring import fractions, scores
@@ -178,7 +178,7 @@ def shown_node(node: VmNode) -> Case:
             "committed": use.committed,
             "watermark": use.watermark,
             "migrating": use.migrating,
-            "unmigratedAboveWatermark": use.above_watermark,
+            "unmigratedAboveWatermark": use.excess_over_watermark,
         }
 
     return {
@@ -201,7 +201,7 @@ def vms_node_state(case: Case) -> Iterator[str]:
     for i, (op, expected) in enumerate(zip(case["ops"], case["expect"], strict=False)):
         try:
             found = world.run(op)
-        except Broken as error:
+        except InvalidHoldingError as error:
             if "panic" not in str(expected):
                 yield f"step {i}: error {error}, theirs {expected}"
             return

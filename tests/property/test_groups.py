@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from stower.groups.placement import Exhausted, Impossible, Placed, place
+from stower.groups.placement import ExhaustedSearch, FoundPlacement, InfeasibleProblem, place
 from stower.groups.placement_check import faults_of
 from stower.groups.problem import (
     NO_CAP,
@@ -22,7 +22,7 @@ from stower.groups.problem import (
     Problem,
     Scope,
     divided,
-    everything,
+    whole_scope,
 )
 
 KINDS_MAX = 3
@@ -43,7 +43,7 @@ def problems(draw: st.DrawFn) -> Problem:
         demand = np.array([draw(st.integers(1, 3)), draw(st.integers(0, 2))])
         caps = draw(st.lists(st.sampled_from([0, 1, NO_CAP]), min_size=count, max_size=count))
         kinds.append(Kind(demand, np.array(caps)))
-    scopes: list[Scope] = [everything(count)]
+    scopes: list[Scope] = [whole_scope(count)]
     scopes.append(divided(scopes[0], 0, blocks))
     scopes.append(divided(scopes[0], 0, racks))
     scopes.append(divided(scopes[1], 1, racks))
@@ -114,11 +114,11 @@ def check(problem: Problem) -> None:
     if best is None:
         return
     answer = place(problem)
-    assert not isinstance(answer, Exhausted)
-    if isinstance(answer, Impossible):
+    assert not isinstance(answer, ExhaustedSearch)
+    if isinstance(answer, InfeasibleProblem):
         assert -1 == best
     else:
-        assert isinstance(answer, Placed)
+        assert isinstance(answer, FoundPlacement)
         assert [] == faults_of(problem, answer.placement)
         assert best == answer.placement.count
 

@@ -32,7 +32,7 @@ def check(rig: Rig) -> None:
     state, scheduling = rig.engine.state, rig.scheduling
     for name in NODES:
         row = state.row_of(name)
-        held = [scheduling.enforcer.held(entry.uid, name) or entry.pod
+        held = [scheduling.enforcer.held_state(entry.uid, name) or entry.pod
                 for entry in state.pods.values() if entry.row == row]  # fmt: skip
         sums = [amounts_of(one) or (0, 0) for one in held]
         plain = tuple(sum(one[i] for one in sums) for i in (0, 1))
@@ -44,7 +44,7 @@ def check(rig: Rig) -> None:
         )  # fmt: skip
         cpu, memory = known.cpu, known.memory
         assert [cpu.reserved, cpu.total, memory.reserved, memory.total] == (
-            scheduling.held_on(np.array([row]))[:, 0].tolist()
+            scheduling.reserved_amounts(np.array([row]))[:, 0].tolist()
         )
 
 

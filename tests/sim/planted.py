@@ -43,7 +43,7 @@ from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
 from stower.vms import approval
 from stower.vms.nodes import Use
-from stower.warm.placeholders import Keeping
+from stower.warm.placeholders import PlaceholderManager
 from stower.warm.repositioning import Repositioner
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -306,7 +306,7 @@ def all_at_once() -> AbstractContextManager[Any]:
 
 def moved_at_once() -> AbstractContextManager[Any]:
     """Who begins knows of no move before."""
-    return patch.object(Repositioner, "_lately", lambda *_: ([], []))
+    return patch.object(Repositioner, "_recent_moves", lambda *_: ([], []))
 
 
 def images_before_they_are() -> AbstractContextManager[Any]:
@@ -326,7 +326,7 @@ def in_the_way() -> AbstractContextManager[Any]:
 
 def too_few() -> AbstractContextManager[Any]:
     """No placeholder is made."""
-    return patch.object(Keeping, "made_up_for", lambda *_: [])
+    return patch.object(PlaceholderManager, "create_missing", lambda *_: [])
 
 
 class Planted(NamedTuple):

@@ -118,8 +118,8 @@ BUGS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     "images are there before they are": (
         "ready nodes", [(ImageReadiness, "filter_pod", nothing)],
     ),
-    "moves have no limit": ("moves", [(Repositioner, "_lately", lambda *_: ([], []))]),
-    "nothing is drained": ("emptied", [(Planner, "drained", lambda *_: Plan((), ()))]),
+    "moves have no limit": ("moves", [(Repositioner, "_recent_moves", lambda *_: ([], []))]),
+    "nothing is drained": ("emptied", [(Planner, "plan_drain", lambda *_: Plan((), ()))]),
     "nodes are unneeded at once": ("pulling", [(autoscaler, "UNNEEDED_NS", 0)]),
     "nodes are never full": (
         "room", [(NodeResourcesFit, f, nothing) for f in ("filter", "passes", "filter_row")],

@@ -307,7 +307,7 @@ def test_a_move_whose_answer_is_late_is_not_made_again() -> None:
 
     hub = Slow(repositioning={"perMinute": 60, "burst": 60, "inFlight": 60})
     hub.drawn("UU+++ PP+++")
-    hub.warm.keeping.answered = lambda *_: True  # type: ignore[method-assign]
+    hub.warm.keeping.handle_answer = lambda *_: True  # type: ignore[method-assign]
     hub.advance(40)
     assert ["p20", "p21"] == sorted(deleted(hub))
 
@@ -341,7 +341,7 @@ def test_pools_whose_names_begin_alike_count_for_themselves() -> None:
     hub = Late(placeholders={**KEPT, "replicas": 3})
     hub.drawn("U+++++++")
     hub.advance(10)
-    hub.warm.keeping.answered = lambda *_: True  # type: ignore[method-assign]
+    hub.warm.keeping.handle_answer = lambda *_: True  # type: ignore[method-assign]
     hub.server.put(pool("users-b", placeholders={**KEPT, "replicas": 3},
                         users={"matchLabels": {"component": "b"}}))  # fmt: skip
     hub.advance(60)

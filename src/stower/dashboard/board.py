@@ -23,7 +23,7 @@ from stower.plugins.warm_capacity import find_warm_controller
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.vms.amounts import BadAmount
-from stower.vms.pods import BadPod, in_use, vm_owner
+from stower.vms.pods import BadPod, resources_in_use, vm_owner
 
 ZONE: Final = "topology.kubernetes.io/zone"
 RACKS: Final = ("topology.kubernetes.io/rack", "rack", "topology.stower.dev/rack")
@@ -250,7 +250,7 @@ def _get_requests(entry: PodEntry) -> tuple[int, int]:
     """CPU in milli, memory in MiB; of a VM what it has, as its pod asks for next to nothing."""
     if vm_owner(entry.pod) is not None:
         with contextlib.suppress(BadPod, BadAmount):
-            use = in_use(entry.pod)
+            use = resources_in_use(entry.pod)
             return use.cpu, use.memory // MIB
     asked = {column.name: amount for column, amount in entry.shape.requests}
     return int(asked.get("cpu", 0)), int(asked.get("memory", 0)) // MIB

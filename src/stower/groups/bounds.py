@@ -35,12 +35,12 @@ class Bounds(NamedTuple):
         return int(self.most[0].max(initial=0)) if self.lacking < 0 else 0
 
 
-class Counting:
+class BoundsCounter:
     """Computes the bounds of one problem, group by group."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.met = met_of(problem)
+        self.met = met_minimums(problem)
         self._room = [scope_sums(problem, i) for i in range(len(problem.scopes))]
         self._slots: dict[tuple[int, int], Ints] = {}
         self.alive: list[Bools] = [np.zeros(0, np.bool_)] * len(problem.groups)
@@ -61,7 +61,7 @@ class Counting:
     def group(self, g: int) -> None:
         """Computes the bounds of a group, after its children."""
         group = self.problem.groups[g]
-        self.least[g] = least = self._least(group)
+        self.least[g] = least = self._least_demand(group)
         if group.children:
             alive, most = self._of_groups(group)
         else:
@@ -74,7 +74,7 @@ class Counting:
             alive &= chosen
         self.alive[g], self.most[g] = alive, np.where(alive, most, 0)
 
-    def _least(self, group: Group) -> Ints:
+    def _least_demand(self, group: Group) -> Ints:
         if group.children:
             parts = np.stack([self.least[c] for c in group.children])
             least: Ints = np.sort(parts, axis=0)[: group.minimum].sum(axis=0)
@@ -85,7 +85,7 @@ class Counting:
         demands = np.stack([self.problem.kinds[part.kind].demand for part in group.parts])
         counts = np.array([part.count for part in group.parts])
         for r in range(len(total)):
-            total[r] = cheapest(demands[:, r], counts, group.minimum)
+            total[r] = least_amount(demands[:, r], counts, group.minimum)
         return total
 
     def _of_pods(self, group: Group) -> tuple[Bools, Ints]:
@@ -97,7 +97,7 @@ class Counting:
             demands = np.stack([self.problem.kinds[part.kind].demand for part in group.parts])
             counts = np.array([part.count for part in group.parts])
             for r, room in enumerate(self._room[group.scope]):
-                most = np.minimum(most, afforded(demands[:, r], counts, room))
+                most = np.minimum(most, count_fitting(demands[:, r], counts, room))
         return most >= group.minimum, most
 
     def _of_groups(self, group: Group) -> tuple[Bools, Ints]:
@@ -129,14 +129,14 @@ def scope_sums(problem: Problem, scope: int) -> Ints:
     return sums
 
 
-def cheapest(demands: Ints, counts: Ints, wanted: int) -> int:
+def least_amount(demands: Ints, counts: Ints, wanted: int) -> int:
     """Returns the least amount that `wanted` pods take, of `counts` pods with these demands."""
     order = np.argsort(demands, kind="stable")
     taken = np.diff(np.minimum(np.cumsum(counts[order]), wanted), prepend=0)
     return int((taken * demands[order]).sum())
 
 
-def afforded(demands: Ints, counts: Ints, room: Ints) -> Ints:
+def count_fitting(demands: Ints, counts: Ints, room: Ints) -> Ints:
     """Returns int64[room]: how many of `counts` pods with these demands fit in each room, the
     smallest demands first."""
     total = np.zeros(len(room), np.int64)
@@ -151,13 +151,13 @@ def afforded(demands: Ints, counts: Ints, room: Ints) -> Ints:
 
 def bounds_of(problem: Problem) -> Bounds:
     """Returns the bounds of all groups of a problem."""
-    counting = Counting(problem)
+    counting = BoundsCounter(problem)
     lacking = -1
     for g in range(len(problem.groups) - 1, -1, -1):
         counting.group(g)
     alive = list(counting.alive)
     if not alive[0].any() and not counting.met[0]:
-        lacking = _lowest(problem, alive, counting.met)
+        lacking = _find_lowest(problem, alive, counting.met)
     for g, group in enumerate(problem.groups[1:], 1):
         parent = problem.groups[group.parent]
         if group.scope == parent.scope:
@@ -167,7 +167,7 @@ def bounds_of(problem: Problem) -> Bounds:
     return Bounds(alive, counting.most, counting.least, lacking, counting.met, counting.alive)
 
 
-def met_of(problem: Problem) -> list[bool]:
+def met_minimums(problem: Problem) -> list[bool]:
     """Returns for each group whether it has its minimum already."""
     met = [False] * len(problem.groups)
     for g in range(len(problem.groups) - 1, -1, -1):
@@ -176,7 +176,7 @@ def met_of(problem: Problem) -> list[bool]:
     return met
 
 
-def _lowest(problem: Problem, alive: list[Bools], met: list[bool]) -> int:
+def _find_lowest(problem: Problem, alive: list[Bools], met: list[bool]) -> int:
     """Returns the lowest group that can be in no domain although enough of its children can, or
     that has no children."""
     g = 0

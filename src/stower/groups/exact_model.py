@@ -11,7 +11,7 @@ import numpy as np
 
 from stower.groups.bounds import Bounds, scope_sums
 from stower.groups.matrix import INFINITE, Matrix, Outcome
-from stower.groups.problem import NO_CAP, Group, Placement, Problem, collected
+from stower.groups.problem import NO_CAP, Group, Placement, Problem, collect_placement
 from stower.state.arrays import Bools, Ints
 
 
@@ -51,7 +51,7 @@ class Model:
         outcome, values = self.matrix.solve(steps, gap, without_gain)
         if not len(values):
             return outcome, None
-        placement = collected(
+        placement = collect_placement(
             (g, p, int(nodes[i]), int(values[columns[i]]))
             for g, p, nodes, columns in self._x
             for i in np.flatnonzero(values[columns])
@@ -134,7 +134,7 @@ class Model:
             return
         nodes = np.concatenate([n for _, _, n, _ in self._x])
         columns = np.concatenate([c for _, _, _, c in self._x])
-        most = np.concatenate([self.matrix.uppers(c) for _, _, _, c in self._x])
+        most = np.concatenate([self.matrix.upper_bounds(c) for _, _, _, c in self._x])
         for r, free in enumerate(self._problem.free):
             demand = np.concatenate(
                 [np.full(len(n), self._demand(g, p)[r]) for g, p, n, _ in self._x]

@@ -62,7 +62,7 @@ class Matrix:
         self._gain.append(np.full(count, gain, np.int64))
         return np.arange(first, self.width)
 
-    def uppers(self, columns: Ints) -> Ints:
+    def upper_bounds(self, columns: Ints) -> Ints:
         """Returns the upper bounds of variables."""
         if len(self._upper) > 1:
             self._upper = [np.concatenate(self._upper)]
@@ -109,7 +109,7 @@ class Matrix:
         solved = status == highspy.HighsModelStatus.kOptimal
         return Solution(Outcome.SOLVED if solved else Outcome.FOUND, values)
 
-    def relaxed(self) -> float | None:
+    def solve_relaxed(self) -> float | None:
         """Returns the most gain if variables may be fractions; None if even then there is no
         solution."""
         import highspy

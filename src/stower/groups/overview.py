@@ -8,8 +8,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stower.groups.problem_builder import Straddling, admitted, bound_to, placed
-from stower.groups.tree import Tree, scheduled_condition, tree_of, unready
+from stower.groups.problem_builder import (
+    DomainConflictError,
+    admitted_groups,
+    bound_domain,
+    placed_pods,
+)
+from stower.groups.tree import Tree, scheduled_condition, tree_of, waiting_reason
 from stower.model.errors import InvalidObject
 from stower.model.kinds import GroupObject, Node, Pod
 from stower.state.cluster import ClusterState
@@ -79,7 +84,7 @@ def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
         0 if group.which.is_composite else len(own)
         for group, own in zip(tree.groups, members, strict=True)
     ]
-    has_minimum = admitted(state, tree)
+    has_minimum = admitted_groups(state, tree)
     have, waiting, on_nodes = [0] * len(counts), [0] * len(counts), [0] * len(counts)
     for g in range(len(counts) - 1, -1, -1):
         group = tree.groups[g]
@@ -88,14 +93,14 @@ def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
             waiting[g] = sum(waiting[c] for c in group.children)
             on_nodes[g] = sum(on_nodes[c] for c in group.children)
         else:
-            have[g] = on_nodes[g] = len(placed(state, tree, g))
+            have[g] = on_nodes[g] = len(placed_pods(state, tree, g))
             waiting[g] = counts[g] - have[g]
     levels = [0] * len(counts)
     for g, group in enumerate(tree.groups[1:], 1):
         levels[g] = levels[group.parent] + 1
-    missing = tree.invalid or unready(tree, counts, state.groups)
+    missing = tree.invalid or waiting_reason(tree, counts, state.groups)
     rows = []
-    for g in _drawn(tree):
+    for g in _display_order(tree):
         group = tree.groups[g]
         is_admitted = has_minimum[g]
         message = tree.invalid or (missing if not is_admitted else "")
@@ -128,7 +133,7 @@ def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
     return rows
 
 
-def _drawn(tree: Tree) -> list[int]:
+def _display_order(tree: Tree) -> list[int]:
     """Returns the groups in the order of display: each followed by the groups below it."""
     found: list[int] = []
     left = [0]
@@ -144,7 +149,7 @@ def _domain(state: ClusterState, tree: Tree, g: int) -> str:
     if not key:
         return ""
     try:
-        code = bound_to(state, tree, g, key)
-    except Straddling as error:
+        code = bound_domain(state, tree, g, key)
+    except DomainConflictError as error:
         return str(error)
     return f"{key}={state.labels.column(key).values[code]}" if code else ""

@@ -15,7 +15,7 @@ from stower.groups.exact_model import Model
 from stower.groups.matrix import Outcome
 from stower.groups.placement_check import faults_of
 from stower.groups.problem import Placement, Problem
-from stower.groups.repair import Repairing
+from stower.groups.repair import RepairSearch
 from stower.groups.search import ENOUGH, Search
 
 # For the exact model of the whole tree. Larger ones do not get through their root in 10 s.
@@ -29,14 +29,14 @@ REPAIR_STEPS: Final = 40
 GAP: Final = 0.01
 
 
-class Placed(msgspec.Struct, frozen=True):
+class FoundPlacement(msgspec.Struct, frozen=True):
     """A placement was found, by this stage."""
 
     placement: Placement
     stage: str
 
 
-class Impossible(msgspec.Struct, frozen=True):
+class InfeasibleProblem(msgspec.Struct, frozen=True):
     """It is proved that there is no placement. `counted`: the lowest group that fits in no domain
     or lacks children; -1 where only the exact model proves it."""
 
@@ -44,13 +44,13 @@ class Impossible(msgspec.Struct, frozen=True):
     stage: str
 
 
-class Exhausted(msgspec.Struct, frozen=True):
+class ExhaustedSearch(msgspec.Struct, frozen=True):
     """No placement was found within the limits, and none was ruled out."""
 
     stage: str
 
 
-Answer = Placed | Impossible | Exhausted
+Answer = FoundPlacement | InfeasibleProblem | ExhaustedSearch
 
 
 def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
@@ -59,50 +59,50 @@ def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
     work *= min(effort, SOLVER_EFFORT_MAX)
     bounds = bounds_of(problem)
     if bounds.lacking >= 0:
-        return Impossible(bounds.lacking, "counting")
+        return InfeasibleProblem(bounds.lacking, "counting")
     best, stage = Search(problem, bounds, effort).run(), "search"
     if best is None and work:
-        best, stage = Repairing(problem, bounds, effort).repaired(REPAIR_STEPS), "repair"
+        best, stage = RepairSearch(problem, bounds, effort).repair(REPAIR_STEPS), "repair"
     if best is None:
-        return _decided(problem, bounds, work)
+        return _solve_exactly(problem, bounds, work)
     if best.count >= ENOUGH * bounds.pods_max or not work:
-        return Placed(_checked(problem, best), stage)
-    return _improved(problem, bounds, best, work)
+        return FoundPlacement(_check(problem, best), stage)
+    return _improve(problem, bounds, best, work)
 
 
-def _decided(problem: Problem, bounds: Bounds, work: int) -> Answer:
+def _solve_exactly(problem: Problem, bounds: Bounds, work: int) -> Answer:
     """Returns the answer of the exact model, for any number of pods beyond the minimums."""
     model = Model(problem, bounds) if work else None
     if model is None or model.size > VARIABLES_MAX:
-        return Exhausted("search")
+        return ExhaustedSearch("search")
     outcome, placement = model.solve(steps(work, model.size), without_gain=True)
     if outcome is Outcome.INFEASIBLE:
-        return Impossible(-1, "exact model")
+        return InfeasibleProblem(-1, "exact model")
     if placement is None or faults_of(problem, placement):
-        return Exhausted("exact model")
-    return _improved(problem, bounds, placement, work)
+        return ExhaustedSearch("exact model")
+    return _improve(problem, bounds, placement, work)
 
 
-def _improved(problem: Problem, bounds: Bounds, best: Placement, work: int) -> Placed:
+def _improve(problem: Problem, bounds: Bounds, best: Placement, work: int) -> FoundPlacement:
     """Returns a placement with more pods: first in the domains that were chosen, then in any."""
     model = Model(problem, bounds)
     if model.size > VARIABLES_MAX:
-        return Placed(_checked(problem, best), "search")
-    most = model.matrix.relaxed()
+        return FoundPlacement(_check(problem, best), "search")
+    most = model.matrix.solve_relaxed()
     pods_max = bounds.pods_max if most is None else min(bounds.pods_max, int(most + 1e-6))
     if best.count >= ENOUGH * pods_max:
-        return Placed(_checked(problem, best), "search")
-    frozen = Model(problem, bounds, _frozen(problem, bounds, best))
+        return FoundPlacement(_check(problem, best), "search")
+    frozen = Model(problem, bounds, _freeze_domains(problem, bounds, best))
     _, found = frozen.solve(steps(work // 4, frozen.size), GAP)
     stage = "search"
     if found is not None and found.count > best.count and not faults_of(problem, found):
         best, stage = found, "frozen domains"
     if best.count >= ENOUGH * pods_max:
-        return Placed(_checked(problem, best), stage)
+        return FoundPlacement(_check(problem, best), stage)
     _, found = model.solve(steps(work, model.size), GAP)
     if found is not None and found.count > best.count and not faults_of(problem, found):
         best, stage = found, "exact model"
-    return Placed(_checked(problem, best), stage)
+    return FoundPlacement(_check(problem, best), stage)
 
 
 def steps(work: int, size: int) -> int:
@@ -110,7 +110,7 @@ def steps(work: int, size: int) -> int:
     return max(work // max(size, 1), 8)
 
 
-def _frozen(problem: Problem, bounds: Bounds, placement: Placement) -> list[np.ndarray]:
+def _freeze_domains(problem: Problem, bounds: Bounds, placement: Placement) -> list[np.ndarray]:
     """Returns as `alive` for the model: placed groups only in their current domains."""
     alive = [a.copy() for a in bounds.alive]
     seen: set[int] = set()
@@ -125,7 +125,7 @@ def _frozen(problem: Problem, bounds: Bounds, placement: Placement) -> list[np.n
     return alive
 
 
-def _checked(problem: Problem, placement: Placement) -> Placement:
+def _check(problem: Problem, placement: Placement) -> Placement:
     faults = faults_of(problem, placement)
     assert not faults, faults[0]
     return placement

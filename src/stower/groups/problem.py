@@ -95,7 +95,7 @@ class Scope:
         return np.add.reduceat(amounts[self._order], self._starts)
 
 
-def everything(node_count: int) -> Scope:
+def whole_scope(node_count: int) -> Scope:
     """Returns the scope with one domain, which has all nodes."""
     return Scope(np.zeros(node_count, np.int64), 1, -1, np.zeros(1, np.int64))
 
@@ -166,7 +166,7 @@ class Placement(msgspec.Struct, frozen=True):
         return sum(piece.count for piece in self.pieces)
 
 
-def collected(pieces: Iterable[tuple[int, int, int, int]]) -> Placement:
+def collect_placement(pieces: Iterable[tuple[int, int, int, int]]) -> Placement:
     """Returns a placement from (group, part, node, count); counts of the same part and node are
     added."""
     sums: dict[tuple[int, int, int], int] = {}

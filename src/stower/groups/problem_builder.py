@@ -21,10 +21,10 @@ from stower.groups.problem import (
     Problem,
     Scope,
     divided,
-    everything,
     reduced,
+    whole_scope,
 )
-from stower.groups.tree import Tree, TreeGroup, done
+from stower.groups.tree import Tree, TreeGroup, completed_groups
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
@@ -33,7 +33,7 @@ from stower.state.pod_entry import PodEntry
 Sorted = Callable[[PodEntry], tuple[object, Bools]]
 
 
-class Built(NamedTuple):
+class IndexedProblem(NamedTuple):
     """A problem and the meaning of its indices. `rows`: the row of each node of the problem;
     `pods`: the pods by group and part."""
 
@@ -42,7 +42,7 @@ class Built(NamedTuple):
     pods: list[list[list[PodEntry]]]
 
 
-class Straddling(Exception):
+class DomainConflictError(Exception):
     """Raised if placed pods of a group are in several domains, or on nodes without a domain."""
 
 
@@ -62,17 +62,17 @@ class Builder:
         self._prefers = prefers
         self._state = state
         self._tree = tree
-        self._done = done(tree, state.groups)
+        self._done = completed_groups(tree, state.groups)
         self._sort = sort
         self._amounts = amounts
         self._kinds: dict[object, int] = {}
         self._masks: list[Bools] = []
         self._samples: list[PodEntry] = []
 
-    def build(self, pending: Sequence[Sequence[PodEntry]], priority: int) -> Built:
+    def build(self, pending: Sequence[Sequence[PodEntry]], priority: int) -> IndexedProblem:
         """Returns the problem. `pending`: the pods to place by group, in order; `priority`: their
         priority; the room of nominated pods with at least this priority is not free. Raises
-        Straddling."""
+        DomainConflictError."""
         state = self._state
         parts: list[list[Part]] = []
         pods: list[list[list[PodEntry]]] = []
@@ -99,7 +99,9 @@ class Builder:
             Kind(demand, np.where(mask[rows], NO_CAP, 0))
             for demand, mask in zip(demands, self._masks, strict=True)
         )
-        return Built(Problem(tuple(names), free, tuple(scopes), tuple(groups), kinds), rows, pods)
+        return IndexedProblem(
+            Problem(tuple(names), free, tuple(scopes), tuple(groups), kinds), rows, pods
+        )
 
     def _kind(self, entry: PodEntry) -> int:
         key, mask = self._sort(entry)
@@ -144,7 +146,7 @@ class Builder:
 
     def _groups(self, rows: Ints, parts: list[list[Part]]) -> tuple[list[Scope], list[Group]]:
         state, tree = self._state, self._tree
-        scopes = [everything(len(rows))]
+        scopes = [whole_scope(len(rows))]
         made: dict[tuple[int, str], int] = {}
         scope_of: list[int] = []
         groups: list[Group] = []
@@ -159,7 +161,7 @@ class Builder:
                     known = made[scope, key] = len(scopes)
                     scopes.append(divided(scopes[scope], scope, codes))
                 scope = known
-                code = self._bound(g, group, key)
+                code = self._bound_domain(g, group, key)
                 if code:
                     bound &= codes == code
                     is_bound = True
@@ -184,12 +186,12 @@ class Builder:
         keys = [group.topology, group.preferred if self._prefers else ""]
         return [key for key in dict.fromkeys(keys) if key]
 
-    def _bound(self, g: int, group: TreeGroup, key: str) -> int:
-        """Does the same as `bound_to`; placed pods that violate a preferred topology are
+    def _bound_domain(self, g: int, group: TreeGroup, key: str) -> int:
+        """Does the same as `bound_domain`; placed pods that violate a preferred topology are
         ignored."""
         try:
-            return bound_to(self._state, self._tree, g, key)
-        except Straddling:
+            return bound_domain(self._state, self._tree, g, key)
+        except DomainConflictError:
             if key == group.topology:
                 raise
             return 0
@@ -201,41 +203,41 @@ class Builder:
             return min(group.obj.minimum, len(group.children) + 1)
         if g in self._done:
             return 0
-        return max(group.obj.minimum - len(placed(self._state, self._tree, g)), 0)
+        return max(group.obj.minimum - len(placed_pods(self._state, self._tree, g)), 0)
 
 
-def bound_to(state: ClusterState, tree: Tree, g: int, key: str) -> int:
+def bound_domain(state: ClusterState, tree: Tree, g: int, key: str) -> int:
     """Returns the value code of the domain of the group's placed pods under the key; 0 if none is
-    placed. Raises Straddling."""
-    held = [entry for leaf in below(tree, g) for entry in placed(state, tree, leaf)]
+    placed. Raises DomainConflictError."""
+    held = [entry for leaf in leaves_below(tree, g) for entry in placed_pods(state, tree, leaf)]
     if not held:
         return 0
     column = state.labels.codes(key, state.all_rows)
     for entry in held:
         if not state.present[entry.row]:
             name = state.node_names[entry.row]
-            raise Straddling(
+            raise DomainConflictError(
                 f'getting node for pod {entry.pod.key}: nodeinfo not found for node name "{name}"'
             )
         if not column[entry.row]:
-            raise Straddling(f"no topology domain found for pod {entry.pod.key}")
+            raise DomainConflictError(f"no topology domain found for pod {entry.pod.key}")
     codes = {int(column[entry.row]) for entry in held}
     if len(codes) > 1:
         values = state.labels.column(key).values
         first, second = sorted(str(values[code]) for code in codes)[:2]
-        raise Straddling(f"more than 1 domain found for pod group: {first}, {second}")
+        raise DomainConflictError(f"more than 1 domain found for pod group: {first}, {second}")
     return codes.pop()
 
 
 def domains_of(state: ClusterState, tree: Tree, g: int, rows: Ints) -> dict[str, Ints]:
     """Returns the rows, of those given, that the group may use, by domain: the values of the
-    group's topology key, or "" for all rows if it has no key. Raises Straddling."""
+    group's topology key, or "" for all rows if it has no key. Raises DomainConflictError."""
     key = tree.groups[g].topology
     if not key:
         return {"": rows}
     column = state.labels.column(key)
     codes = column.codes[rows]
-    bound = bound_to(state, tree, g, key)
+    bound = bound_domain(state, tree, g, key)
     return {
         str(column.values[code]): rows[codes == code]
         for code in sorted(set(codes.tolist()) - {0})
@@ -243,26 +245,26 @@ def domains_of(state: ClusterState, tree: Tree, g: int, rows: Ints) -> dict[str,
     }
 
 
-def placed(state: ClusterState, tree: Tree, leaf: int) -> list[PodEntry]:
+def placed_pods(state: ClusterState, tree: Tree, leaf: int) -> list[PodEntry]:
     """Returns the pods of a PodGroup that have a node."""
     members = state.groups.members.get(tree.groups[leaf].which.key, {})
     return [entry for entry in members.values() if entry.row >= 0]
 
 
-def admitted(state: ClusterState, tree: Tree) -> list[bool]:
+def admitted_groups(state: ClusterState, tree: Tree) -> list[bool]:
     """Returns for each group whether it has its minimum, or had it and its pods have ended."""
     found = [False] * len(tree.groups)
-    ended = done(tree, state.groups)
+    ended = completed_groups(tree, state.groups)
     for g in range(len(tree.groups) - 1, -1, -1):
         group = tree.groups[g]
         have = sum(found[c] for c in group.children)
         if not group.which.is_composite:
-            have = len(placed(state, tree, g))
+            have = len(placed_pods(state, tree, g))
         found[g] = have >= group.obj.minimum or g in ended
     return found
 
 
-def below(tree: Tree, g: int) -> list[int]:
+def leaves_below(tree: Tree, g: int) -> list[int]:
     """Returns the PodGroups in a subtree."""
     found, leaves = [g], []
     for group in found:

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from stower.groups.bounds import bounds_of, cheapest, scope_sums
-from stower.groups.placement import Answer, Exhausted, Impossible
+from stower.groups.bounds import bounds_of, least_amount, scope_sums
+from stower.groups.placement import Answer, ExhaustedSearch, InfeasibleProblem
 from stower.groups.problem import Problem
 from stower.groups.tree import Tree
 
@@ -19,16 +19,16 @@ NO_NODE: Final = "no node is feasible for one of its pods"
 
 def failure_message(problem: Problem, answer: Answer, tree: Tree) -> str:
     """Returns one sentence on why the tree has no placement, for conditions and Events."""
-    if isinstance(answer, Exhausted):
+    if isinstance(answer, ExhaustedSearch):
         return (
             "The search budget ran out before a placement of the whole group was found or proved "
             f"impossible (stage: {answer.stage}); the group is tried again"
         )
-    g = answer.counted if isinstance(answer, Impossible) else 0
+    g = answer.counted if isinstance(answer, InfeasibleProblem) else 0
     if g < 0:
         return (
             f"{_name(tree, 0)} cannot be placed as a whole: each of its groups fits alone, "
-            f"but not all of them fit together; {_shortest(problem)}"
+            f"but not all of them fit together; {_scarcest_resource(problem)}"
         )
     group = problem.groups[g]
     if group.children:
@@ -41,7 +41,7 @@ def _name(tree: Tree, g: int) -> str:
     return f"{'CompositePodGroup' if which.is_composite else 'PodGroup'} {which.key}"
 
 
-def _where(tree: Tree, g: int) -> str:
+def _topology_text(tree: Tree, g: int) -> str:
     """Returns " in one <key>" for the finest topology key that applies to the group, "" for
     none."""
     keys = []
@@ -55,17 +55,17 @@ def _where(tree: Tree, g: int) -> str:
 def _of_pods(problem: Problem, tree: Tree, g: int) -> str:
     group = problem.groups[g]
     scope = problem.scopes[group.scope]
-    need = f"{_name(tree, g)} needs {group.minimum} pods{_where(tree, g)}"
+    need = f"{_name(tree, g)} needs {group.minimum} pods{_topology_text(tree, g)}"
     if group.count < group.minimum:
         return f"{need}, but has {group.count} pending pods"
     if not scope.count:
         return f"{need}, but there is no such domain"
-    fits = _most(problem, g)
+    fits = _max_pods(problem, g)
     best = int(fits.argmax())
-    return f"{need}, {int(fits[best])} fit: {_lacking(problem, g, best)}"
+    return f"{need}, {int(fits[best])} fit: {_lacking_resources(problem, g, best)}"
 
 
-def _most(problem: Problem, g: int) -> np.ndarray:
+def _max_pods(problem: Problem, g: int) -> np.ndarray:
     """Returns int64[domain]: how many pods of the group fit in each domain."""
     group = problem.groups[g]
     scope = problem.scopes[group.scope]
@@ -77,7 +77,7 @@ def _most(problem: Problem, g: int) -> np.ndarray:
     return most
 
 
-def _lacking(problem: Problem, g: int, domain: int) -> str:
+def _lacking_resources(problem: Problem, g: int, domain: int) -> str:
     """Returns the resources that run out first on the domain's feasible nodes; if no node is
     feasible, those of which its nodes have too little for one pod."""
     group = problem.groups[g]
@@ -115,7 +115,7 @@ def _of_groups(problem: Problem, tree: Tree, g: int) -> str:
     bounds = bounds_of(problem)
     need = (
         f"{_name(tree, g)} needs {group.minimum} of its {len(group.children)} groups"
-        f"{_where(tree, g)}"
+        f"{_topology_text(tree, g)}"
     )
     if len(group.children) < group.minimum:
         return need
@@ -146,7 +146,7 @@ def _of_groups(problem: Problem, tree: Tree, g: int) -> str:
     return f"{need}, but not all of them fit together: {', '.join(short) or 'too little room'}"
 
 
-def _shortest(problem: Problem) -> str:
+def _scarcest_resource(problem: Problem) -> str:
     """Returns the resource of which the minimums take the largest share."""
     total = np.maximum(problem.free.sum(axis=1), 1)
     least = np.zeros(len(total), np.int64)
@@ -154,7 +154,7 @@ def _shortest(problem: Problem) -> str:
         if group.parts and group.minimum > 0:
             demands = np.stack([problem.kinds[part.kind].demand for part in group.parts])
             counts = np.array([part.count for part in group.parts])
-            least += [cheapest(demands[:, r], counts, group.minimum) for r in range(len(total))]
+            least += [least_amount(demands[:, r], counts, group.minimum) for r in range(len(total))]
     if not len(total):
         return "too few nodes"
     r = int((least / total).argmax())

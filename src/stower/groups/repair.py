@@ -14,7 +14,7 @@ import numpy as np
 from stower.groups.bounds import bounds_of
 from stower.groups.exact_model import Model
 from stower.groups.placement_check import faults_of
-from stower.groups.problem import Group, Kind, Placement, Problem, Scope, everything
+from stower.groups.problem import Group, Kind, Placement, Problem, Scope, whole_scope
 from stower.groups.search import Board, Search
 from stower.state.arrays import Ints
 
@@ -24,7 +24,7 @@ CALLS_MAX: Final = 12
 ROUNDS: Final = 3
 
 
-class Inside:
+class Subproblem:
     """The subtree of a group in one domain, as a separate problem."""
 
     def __init__(self, problem: Problem, g: int, domain: int, board: Board) -> None:
@@ -35,7 +35,7 @@ class Inside:
         self.groups = _subtree(problem, g)
         place = {group: i for i, group in enumerate(self.groups)}
         scopes: dict[int, int] = {top.scope: 0}
-        made: list[Scope] = [everything(len(self.nodes))]
+        made: list[Scope] = [whole_scope(len(self.nodes))]
         self._domains: list[Ints] = [np.array([domain])]  # of each scope made, what they were
         for s, scope in enumerate(problem.scopes):
             if scope.parent in scopes and s != top.scope:
@@ -86,13 +86,13 @@ class Inside:
         return int(self._domains[scope][code])
 
 
-class Repairing(Search):
+class RepairSearch(Search):
     """A Search that solves subtrees exactly where the heuristic fails."""
 
     calls = 0
     _failed: set[tuple[int, int, bytes]]
 
-    def repaired(self, steps: int) -> Placement | None:
+    def repair(self, steps: int) -> Placement | None:
         """Returns the best placement of ROUNDS rounds, or None. `steps`: the limit of solver steps
         per subtree."""
         self._steps = steps
@@ -108,13 +108,13 @@ class Repairing(Search):
             return False
         if group.scope == self.problem.groups[group.parent].scope:
             return False
-        inside = Inside(self.problem, g, domain, self.board)
+        inside = Subproblem(self.problem, g, domain, self.board)
         if len(inside.nodes) > NODES_MAX:
             return False
         key = (g, domain, inside.problem.free.tobytes())
         if key in self._failed:
             return False
-        placement = self._solved(inside)
+        placement = self._solve_subproblem(inside)
         if placement is None:
             self._failed.add(key)
             return False
@@ -126,7 +126,7 @@ class Repairing(Search):
         self._note(inside, placement, g, domain)
         return True
 
-    def _solved(self, inside: Inside) -> Placement | None:
+    def _solve_subproblem(self, inside: Subproblem) -> Placement | None:
         bounds = bounds_of(inside.problem)
         if bounds.lacking >= 0:
             return None
@@ -139,7 +139,7 @@ class Repairing(Search):
         is_one = placement is not None and not faults_of(inside.problem, placement)
         return placement if is_one else None
 
-    def _note(self, inside: Inside, placement: Placement, g: int, domain: int) -> None:
+    def _note(self, inside: Subproblem, placement: Placement, g: int, domain: int) -> None:
         """Records the domains of all groups of the subtree."""
         self.domain_of[g] = domain
         parents = [group.parent for group in inside.problem.groups]

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from stower.groups.bounds import Bounds
-from stower.groups.problem import NO_CAP, Group, Placement, Problem, collected
+from stower.groups.problem import NO_CAP, Group, Placement, Problem, collect_placement
 from stower.state.arrays import Ints, Rows
 
 ROUNDS_MAX: Final = 12
@@ -151,14 +151,14 @@ class Search:
             self.policy = POLICIES[i % len(POLICIES)]
             some = DOMAINS_TRIED if i < len(POLICIES) else DOMAINS_TRIED_LATER
             self.domains_tried = some * self.effort
-            found = self._round()
+            found = self._run_round()
             if found is not None and (best is None or found.count > best.count):
                 best = found
                 if best.count >= enough:
                     break
         return best
 
-    def _round(self) -> Placement | None:
+    def _run_round(self) -> Placement | None:
         self.board.undo(0)
         self.domain_of.clear()
         if not self._place(0, 0) and not self.bounds.met[0]:
@@ -168,7 +168,7 @@ class Search:
 
     def placement(self) -> Placement:
         """Returns the placement that the board holds."""
-        return collected(
+        return collect_placement(
             (g, p, int(node), int(count))
             for g, p, nodes, counts in self.board.log
             for node, count in zip(nodes, counts, strict=True)
@@ -184,7 +184,7 @@ class Search:
         if group.scope == parent:
             return bool(self.bounds.alive[g][around]) and self.place_in(g, around)
         alive = np.flatnonzero(self.bounds.alive[g] & (scope.up == around))
-        for domain in self._ordered(g, alive)[: self.domains_tried]:
+        for domain in self._order_domains(g, alive)[: self.domains_tried]:
             if self.place_in(g, int(domain)):
                 return True
         return False
@@ -200,16 +200,16 @@ class Search:
         if self._groups_in(g, group, domain) if group.children else self._pods_in(g, group, domain):
             return True
         self.board.undo(mark)
-        self._unplaced(g)
+        self._clear_placement(g)
         return False
 
-    def _unplaced(self, g: int) -> None:
+    def _clear_placement(self, g: int) -> None:
         self.domain_of.pop(g, None)
         for child in self.problem.groups[g].children:
             if child in self.domain_of:
-                self._unplaced(child)
+                self._clear_placement(child)
 
-    def _ordered(self, g: int, domains: Ints) -> Ints:
+    def _order_domains(self, g: int, domains: Ints) -> Ints:
         """Returns the domains that may be sufficient for a group, the best first."""
         if len(domains) < 2 and self.problem.groups[g].children:
             return domains

@@ -70,7 +70,7 @@ def tree_of(groups: Groups, root: GroupKey) -> Tree:
     depth = [1]
     invalid = ""
     for g, (which, _, _) in enumerate(found):
-        for child in _ordered(groups, which):
+        for child in _order_children(groups, which):
             if child in known:
                 invalid = f"cycle detected in composite pod group hierarchy: {child.key}"
                 continue
@@ -91,7 +91,7 @@ def tree_of(groups: Groups, root: GroupKey) -> Tree:
     return Tree(root, made, invalid=invalid or _disagreement(made))
 
 
-def _ordered(groups: Groups, which: GroupKey) -> list[GroupKey]:
+def _order_children(groups: Groups, which: GroupKey) -> list[GroupKey]:
     """Returns the children, sorted by creation time, then name, then PodGroups first."""
     if not which.is_composite:
         return []
@@ -118,7 +118,7 @@ def _disagreement(groups: tuple[TreeGroup, ...]) -> str:
     return ""
 
 
-def pods_disagree(tree: Tree, pods: list[PodEntry]) -> str:
+def find_disagreement(tree: Tree, pods: list[PodEntry]) -> str:
     """Returns an error message if the pods have different schedulers, priorities or preemption
     policies, else ""."""
     names = list(dict.fromkeys(entry.pod.spec.scheduler_name for entry in pods))
@@ -144,7 +144,7 @@ def pods_disagree(tree: Tree, pods: list[PodEntry]) -> str:
     return ""
 
 
-def done(tree: Tree, groups: Groups) -> frozenset[int]:
+def completed_groups(tree: Tree, groups: Groups) -> frozenset[int]:
     """Returns the PodGroups that were placed once and whose pods have all ended, while other pods
     of the tree are still placed: the tree needs no more of them. Without placed pods, the tree
     starts anew."""
@@ -178,13 +178,13 @@ def _is_disrupted(obj: GroupObject) -> bool:
     return any(c.type == DISRUPTION_TARGET and c.status == "True" for c in conditions)
 
 
-def unready(tree: Tree, counts: list[int], groups: Groups) -> str:
+def waiting_reason(tree: Tree, counts: list[int], groups: Groups) -> str:
     """Returns why the tree is not tried yet (too few pods or groups exist), "" if it may be.
     `counts`: int[group], for PodGroups the number of existing pods, with or without a node."""
     if tree.missing or tree.invalid:
         return tree.missing  # what is faulty is told so, however much of it is there
     ready = [False] * len(tree.groups)
-    ended = done(tree, groups) if tree.root.is_composite else frozenset()
+    ended = completed_groups(tree, groups) if tree.root.is_composite else frozenset()
     for g in range(len(tree.groups) - 1, -1, -1):
         group = tree.groups[g]
         have = sum(ready[c] for c in group.children) if group.which.is_composite else counts[g]

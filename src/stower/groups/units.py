@@ -45,7 +45,7 @@ def group_of(groups: Groups, entry: PodEntry) -> GroupKey | None:
     return whole
 
 
-def below(groups: Groups, which: GroupKey) -> list[GroupKey]:
+def groups_below(groups: Groups, which: GroupKey) -> list[GroupKey]:
     """Returns the group and all groups below it."""
     found = [which]
     for group in found:
@@ -58,7 +58,7 @@ def members_of(groups: Groups, which: GroupKey) -> list[PodEntry]:
     """Returns all pods of a group and of the groups below it, with or without a node."""
     return [
         entry
-        for group in below(groups, which)
+        for group in groups_below(groups, which)
         if not group.is_composite
         for entry in groups.members.get(group.key, {}).values()
     ]
@@ -73,11 +73,11 @@ def unit_of(groups: Groups, entry: PodEntry) -> Unit:
     return Unit(which, max(priority_of(groups, other) for other in pods), pods)
 
 
-def leaving(groups: Groups, victims: Iterable[PodEntry]) -> list[GroupKey]:
+def disrupted_groups(groups: Groups, victims: Iterable[PodEntry]) -> list[GroupKey]:
     """Returns the groups that are disrupted as a whole if these pods are evicted, with all groups
     below them."""
     wholes = dict.fromkeys(which for e in victims if (which := group_of(groups, e)) is not None)
-    return [which for whole in wholes for which in below(groups, whole)]
+    return [which for whole in wholes for which in groups_below(groups, whole)]
 
 
 def whole_rows(groups: Groups) -> list[int]:

@@ -81,9 +81,9 @@ class AutoscaleEnforcer(Plugin):
         """Counts the call of `method`; returns the pod's resource state, or the refusal of the pod.
         Raises PluginError if reading the pod fails with status Error."""
         enforcer = self._vm_scheduling(state).enforcer
-        pod_state = enforcer.read(pod)
+        pod_state = enforcer.read_pod_state(pod)
         refusal = pod_state if isinstance(pod_state, Refusal) else None
-        enforcer.called(method, pod, refusal)
+        enforcer.count_call(method, pod, refusal)
         if refusal is not None and refusal.code == "Error":
             raise PluginError(refusal.reason)
         return pod_state
@@ -104,7 +104,7 @@ class AutoscaleEnforcer(Plugin):
     def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
         """Counts the call and logs that all nodes were rejected. Other plugins preempt."""
         enforcer = self._vm_scheduling(evaluator.state).enforcer
-        enforcer.called("PostFilter", evaluator.pod)
+        enforcer.count_call("PostFilter", evaluator.pod)
         enforcer.notes.add(ERROR, "Pod rejected by all Filter method calls", evaluator.pod.key)
         return PostFilterResult()
 
@@ -119,7 +119,7 @@ class AutoscaleEnforcer(Plugin):
         scheduling = self._vm_scheduling(state)
         enforcer, rows = scheduling.enforcer, np.flatnonzero(feasible)
         amounts = amounts_of(pod_state) or (0, 0)
-        cpu, total_cpu, memory, total_memory = scheduling.held_on(rows)
+        cpu, total_cpu, memory, total_memory = scheduling.reserved_amounts(rows)
         cpu, memory = cpu + amounts[0], memory + amounts[1]
         is_exceeded = (cpu > total_cpu) | (memory > total_memory)
         scoring = self.config.scoring

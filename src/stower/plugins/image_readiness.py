@@ -41,7 +41,7 @@ class ImageReadiness(Plugin):
         if controller is None or pool_role is None or pool_role[1] is not Role.USER:
             return None
         pool = pool_role[0]
-        codes = np.where(controller.admitted(pool, pod), 0, 2)
+        codes = np.where(controller.admitted_rows(pool, pod), 0, 2)
         codes[~controller.nodes_of(pool).holds[: len(codes)]] = 1
         return codes
 

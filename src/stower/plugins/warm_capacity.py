@@ -87,7 +87,7 @@ class WarmCapacity(Plugin):
         pool_role = controller.role_of(pod) if controller is not None and controller.pools else None
         if controller is None or pool_role is None or pool_role[1] is not Role.USER:
             return ()
-        return controller.make_way(pool_role[0], pod)
+        return controller.select_displaceable(pool_role[0], pod)
 
     def has_scores(self, pod: Pod, state: ClusterState) -> bool:
         """Returns whether the pod belongs to a pool."""
@@ -134,7 +134,7 @@ def _user_sort_columns(
         placeholders = controller.placeholders_on(pool)[rows]
         value = weights.user_to_user * users - weights.user_to_placeholder * placeholders
         return [lateness, -value, born]
-    is_full = controller.is_full_beside(pool, shape)[rows]
+    is_full = controller.full_rows(pool, shape)[rows]
     return [lateness, -users, is_full.astype(np.int64), born]
 
 
@@ -145,7 +145,7 @@ def _placeholder_sort_columns(
     which it was moved; by users; by placeholders."""
     state = controller.state
     users, placeholders = controller.users_on(pool)[rows], controller.placeholders_on(pool)[rows]
-    target = controller.promised_to(pool, pod)
+    target = controller.promised_node(pool, pod)
     is_elsewhere = np.array([state.node_names[row] != target for row in rows.tolist()], np.int64)
     is_drained = np.array(
         [state.node_names[row] in pool.draining for row in rows.tolist()], np.int64

@@ -34,7 +34,7 @@ from stower.sim.hub_policies import (
     user_of,
 )
 from stower.sim.server import OK, Change, Server
-from stower.warm.target import wanted
+from stower.warm.target import count_wanted
 
 SCAN_NS: Final = 10 * SECOND_NS
 LOOK_NS: Final = 30 * SECOND_NS
@@ -190,7 +190,7 @@ class HubDay:
         if self.policy.told or self.policy.surge_s:
             users = {p.metadata.uid: p for p in self._pods("singleuser-server")}
             came_ns = {uid: self._came_ns[uid] for uid in users}
-        count = wanted(self.settings, users, came_ns, 0, self.agenda.now_ns)
+        count = count_wanted(self.settings, users, came_ns, 0, self.agenda.now_ns)
         there = {p.metadata.name: p for p in self._pods("user-placeholder")}
         for i in range(count):
             if f"user-placeholder-{i}" not in there:

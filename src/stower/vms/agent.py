@@ -36,7 +36,7 @@ class Response(NamedTuple):
     type: str = TEXT
 
 
-class Await(NamedTuple):
+class PodWait(NamedTuple):
     """Go on when the pod has changed since `heard`, or at a time."""
 
     uid: str
@@ -55,7 +55,7 @@ class Request(NamedTuple):
     permit: Resources | None
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """The request, with a status and why."""
 
     def __init__(self, status: int, why: str) -> None:
@@ -64,7 +64,7 @@ class _Refused(Exception):
 
 
 # A request asks for a write or for time, and is sent an answer, or whether it is still in time.
-Talk = Generator[JsonPatchObject | Await, Answer | bool, Response]
+Talk = Generator[JsonPatchObject | PodWait, Answer | bool, Response]
 Find = Callable[[str, str], Pod | None]
 
 
@@ -86,7 +86,7 @@ def handle_request(
     try:
         permit = yield from _handle(enforcer, request, find, listen, where)
         response = Response(200, f'{{"permit":{resources_text(permit)}}}', JSON)
-    except _Refused as error:
+    except _RefusedError as error:
         level = ERROR if error.status >= 500 else WARN
         notes.add(level, "Responding to autoscaler-agent request with error", str(error))
         response = Response(error.status, str(error))
@@ -131,37 +131,37 @@ def _fields(value: Any) -> dict[str, Any]:
 
 def _check(request: Request) -> None:
     if not request.version:
-        raise _Refused(400, "invalid protocol version <invalid: zero>")
+        raise _RefusedError(400, "invalid protocol version <invalid: zero>")
     if request.version != SPOKEN:
         known = request.version <= len(VERSIONS)
         beyond = f"<unknown = {VERSIONS[-1]} + {request.version - len(VERSIONS)}>"
         name = VERSIONS[request.version - 1] if known else beyond
         need = VERSIONS[SPOKEN - 1]
-        raise _Refused(400, f"protocol version mismatch: need {need} but got {name}")
+        raise _RefusedError(400, f"protocol version mismatch: need {need} but got {name}")
     for name, amount in (("vCPUs", request.unit.cpu), ("mem", request.unit.memory)):
         if not amount:
             why = f"computeUnit fields must be non-zero: {name} must be non-zero"
-            raise _Refused(400, why)
+            raise _RefusedError(400, why)
 
 
 def _handle(
     enforcer: Enforcer, request: Request, find: Find, listen: Callable[[str], int], where: list[str]
-) -> Generator[JsonPatchObject | Await, Answer | bool, Resources]:
-    """What is permitted. Raises _Refused."""
+) -> Generator[JsonPatchObject | PodWait, Answer | bool, Resources]:
+    """What is permitted. Raises _RefusedError."""
     _check(request)
     notes, key = enforcer.notes, f"{request.namespace}/{request.name}"
     pod = find(request.namespace, request.name)
     if pod is None:
         notes.add(WARN, "Received request for Pod we don't know", key)
-        raise _Refused(404, "pod not found")
+        raise _RefusedError(404, "pod not found")
     if not pod.spec.node_name:
         notes.add(WARN, "Received request for Pod we don't know where it was scheduled", key)
-        raise _Refused(404, "pod's node is unknown")
+        raise _RefusedError(404, "pod's node is unknown")
     where[0] = pod.spec.node_name
     vm = vm_owner(pod)
     if vm is None:
         notes.add(ERROR, "Received request for non-VM Pod", key)
-        raise _Refused(400, "pod is not associated with a VM")
+        raise _RefusedError(400, "pod is not associated with a VM")
     heard = listen(pod.metadata.uid)
     wanted = _annotations(request)
     own = pod.metadata.annotations or {}
@@ -175,15 +175,15 @@ def _handle(
             0, VirtualMachine, namespace, vm.name, pod.metadata.uid, operations
         )
         code, message = answer if isinstance(answer, Answer) else (0, "")
-        enforcer.figures.answered("Patch", "VirtualMachine", vm.name, message if code else "")
+        enforcer.figures.count_write("Patch", "VirtualMachine", vm.name, message if code else "")
         if code:
             notes.add(ERROR, "Failed to patch VM object", key)
-            raise _Refused(500, "failed to patch VM object")
+            raise _RefusedError(500, "failed to patch VM object")
         notes.add(INFO, "Patched VirtualMachine for agent request", key)
     if request.permit is not None and not request.wanted.exceeds(request.permit):
         notes.add(INFO, "Handled agent request", key)
         return request.wanted
-    return (yield from _granted(enforcer, request, find, listen, heard))
+    return (yield from _wait_for_grant(enforcer, request, find, listen, heard))
 
 
 def _annotations(request: Request) -> dict[str, str]:
@@ -193,15 +193,15 @@ def _annotations(request: Request) -> dict[str, str]:
     return found
 
 
-def _granted(
+def _wait_for_grant(
     enforcer: Enforcer, request: Request, find: Find, listen: Callable[[str], int], heard: int
-) -> Generator[JsonPatchObject | Await, Answer | bool, Resources]:
-    """Wait until the pod shows that more was granted. Raises _Refused."""
+) -> Generator[JsonPatchObject | PodWait, Answer | bool, Resources]:
+    """Wait until the pod shows that more was granted. Raises _RefusedError."""
     notes, key = enforcer.notes, f"{request.namespace}/{request.name}"
     until_ns = enforcer.now_ns + WAIT_NS
     pod = find(request.namespace, request.name)
     while pod is not None:
-        in_time = bool((yield Await(pod.metadata.uid, heard, until_ns)))
+        in_time = bool((yield PodWait(pod.metadata.uid, heard, until_ns)))
         pod = find(request.namespace, request.name)
         if pod is None:
             break
@@ -210,7 +210,7 @@ def _granted(
             state = pod_state(pod)
         except BadPod as error:
             notes.add(ERROR, "Failed to extract Pod state from Pod object for agent request", key)
-            raise _Refused(500, "failed to extract state from pod") from error
+            raise _RefusedError(500, "failed to extract state from pod") from error
         approved = Resources(state.cpu.reserved, state.memory.reserved)
         shown = Resources(state.cpu.requested, state.memory.requested) == request.wanted
         if request.permit is None:
@@ -226,6 +226,6 @@ def _granted(
         if not in_time:
             text = "Timed out while waiting for updates without suitable response to agent request"
             notes.add(ERROR, text, key)
-            raise _Refused(500, "timed out waiting for updates to be processed")
+            raise _RefusedError(500, "timed out waiting for updates to be processed")
     notes.add(WARN, "Pod for request no longer exists", key)
-    raise _Refused(404, "pod not found")
+    raise _RefusedError(404, "pod not found")

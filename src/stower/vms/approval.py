@@ -13,9 +13,9 @@ from stower.framework.writes import CreateObject, JsonPatchObject
 from stower.model.kinds import Pod, VirtualMachine, VirtualMachineMigration
 from stower.model.times import SECOND_NS
 from stower.vms.amounts import Resources, resources_text
-from stower.vms.enforcer import CAME, EXPECTS, Answer, Enforcer, Known, Steps
+from stower.vms.enforcer import CAME, EXPECTS, Answer, Enforcer, Steps, TrackedNode
 from stower.vms.migrations import PREFIX, migration_of
-from stower.vms.nodes import Broken
+from stower.vms.nodes import InvalidHoldingError
 from stower.vms.notes import ERROR, INFO, WARN
 from stower.vms.pods import (
     APPROVED,
@@ -62,7 +62,7 @@ def handle_pod(
         notes.add(INFO, "Pod was scheduled as expected", pod.key)
     elif awaited is not None and node_name:
         text = "Pod was scheduled onto a different Node than tentatively recorded"
-        raise Broken(text)
+        raise InvalidHoldingError(text)
     if awaited is None and not node_name:
         notes.add(INFO, "Skipping event for Pod that has not yet been scheduled", pod.key)
         return Result()
@@ -73,7 +73,7 @@ def handle_pod(
     try:
         return _update(enforcer, event, pod, state, known, least)
     finally:
-        enforcer.touched(known)
+        enforcer.on_node_change(known)
 
 
 def _update(
@@ -81,11 +81,11 @@ def _update(
     event: EventKind,
     pod: Pod,
     state: PodState,
-    known: Known,
+    known: TrackedNode,
     least: Resources,
 ) -> Result | Steps:
     notes, uid = enforcer.notes, state.uid
-    held = _at_least(state, least)
+    held = _raise_reserved(state, least)
     if uid in known.node.pods:
         if event not in EXPECTS:
             notes.add(WARN, "Updating Pod that unexpectedly exists in local state", pod.key)
@@ -106,7 +106,7 @@ def _update(
             del known.requested[uid]
         elif enforcer.is_asked(state):
             return Result(AGAIN_NS)  # it has yet to show on the pod
-        elif enforcer.may_migrate(known, state):
+        elif enforcer.can_migrate(known, state):
             notes.add(INFO, "Creating migration for Pod", pod.key)
             return _migrate(enforcer, state)
         else:
@@ -118,7 +118,7 @@ def _update(
     return _approve(enforcer, pod, state, held, known)
 
 
-def _at_least(state: PodState, least: Resources) -> PodState:
+def _raise_reserved(state: PodState, least: Resources) -> PodState:
     """The pod with no less set aside than that."""
     if state.cpu.reserved >= least.cpu and state.memory.reserved >= least.memory:
         return state
@@ -129,7 +129,7 @@ def _at_least(state: PodState, least: Resources) -> PodState:
 
 
 def _approve(
-    enforcer: Enforcer, pod: Pod, state: PodState, held: PodState, known: Known
+    enforcer: Enforcer, pod: Pod, state: PodState, held: PodState, known: TrackedNode
 ) -> Result | Steps:
     """Grant what can be granted. held: the pod as it is counted, which may be more than it says."""
     granted = known.node.granted(held)
@@ -155,7 +155,7 @@ def _approve(
         )
         return Result(AGAIN_NS, SHORT) if short else Result(last_ns + wait_ns - enforcer.now_ns)
     # What it gives back may yet be in use, should the write be lost.
-    kept = _at_least(granted, Resources(held.cpu.reserved, held.memory.reserved))
+    kept = _raise_reserved(granted, Resources(held.cpu.reserved, held.memory.reserved))
     if kept != held:
         known.node.update(kept)
         enforcer.changed(uid)
@@ -193,7 +193,7 @@ def _patch(enforcer: Enforcer, pod: Pod, grant: _Grant) -> Steps:
             {"op": "test", "path": "/metadata/annotations", "value": None},
             {"op": "add", "path": "/metadata/annotations", "value": {}},
         ]
-        answer = yield _to_vm(grant.pod, [*empty, replace])
+        answer = yield _vm_patch(grant.pod, [*empty, replace])
         _count(enforcer, grant.pod, answer)
         if not answer.code:
             notes.add(INFO, "Patched VirtualMachine for approved resources", grant.pod.vm)
@@ -206,7 +206,7 @@ def _patch(enforcer: Enforcer, pod: Pod, grant: _Grant) -> Steps:
             "trying again with normal path"
         )
         notes.add(WARN, text, grant.pod.vm)
-    answer = yield _to_vm(grant.pod, [*tests, replace])
+    answer = yield _vm_patch(grant.pod, [*tests, replace])
     _count(enforcer, grant.pod, answer)
     if answer.code == INVALID:
         text = "Failed to patch VirtualMachine because preconditions failed"
@@ -224,7 +224,7 @@ def annotation_path(name: str) -> str:
     return "/metadata/annotations/" + name.replace("~", "~0").replace("/", "~1")
 
 
-def _to_vm(pod: PodState, operations: list[dict[str, Any]]) -> JsonPatchObject:
+def _vm_patch(pod: PodState, operations: list[dict[str, Any]]) -> JsonPatchObject:
     namespace, _, name = pod.vm.partition("/")
     return JsonPatchObject(0, VirtualMachine, namespace, name, pod.uid, operations)
 
@@ -232,7 +232,7 @@ def _to_vm(pod: PodState, operations: list[dict[str, Any]]) -> JsonPatchObject:
 def _count(enforcer: Enforcer, pod: PodState, answer: Answer) -> None:
     why = (answer.message or f"status {answer.code}") if answer.code else ""
     name = pod.vm.partition("/")[2]
-    enforcer.figures.answered("Patch", "VirtualMachine", name, why)
+    enforcer.figures.count_write("Patch", "VirtualMachine", name, why)
 
 
 def _migrate(enforcer: Enforcer, pod: PodState) -> Steps:
@@ -242,7 +242,7 @@ def _migrate(enforcer: Enforcer, pod: PodState) -> Steps:
     enforcer.asked[f"{pod.namespace}/{PREFIX}{pod.name}"] = enforcer.now_ns
     answer = yield CreateObject(0, VirtualMachineMigration, pod.namespace, name, pod.uid, body)
     why = (answer.message or f"status {answer.code}") if answer.code else ""
-    enforcer.figures.answered("Create", "VirtualMachineMigration", name, why)
+    enforcer.figures.count_write("Create", "VirtualMachineMigration", name, why)
     if answer.code == CONFLICT:
         enforcer.notes.add(WARN, "Migration already exists for this pod", pod.name)
     elif answer.code:
@@ -279,8 +279,10 @@ def _delete(enforcer: Enforcer, event: EventKind, pod: Pod) -> Result:
             notes.add(INFO, text, pod.key)
         awaited = enforcer.tentative.get(uid)
         if awaited is not None and pod.spec.node_name and awaited != pod.spec.node_name:
-            raise Broken("Pod was scheduled onto a different Node than tentatively recorded")
+            raise InvalidHoldingError(
+                "Pod was scheduled onto a different Node than tentatively recorded"
+            )
         enforcer.tentative.pop(uid, None)
         return Result()
     finally:
-        enforcer.touched(known)
+        enforcer.on_node_change(known)

@@ -71,8 +71,8 @@ def read_config(text: str | bytes, path: str = DEFAULT_PATH) -> Config:
     text = text if isinstance(text, str) else text.decode("utf-8", "replace")
     try:
         # Go's decoder reads the first value, and nothing behind it.
-        data, _ = json.JSONDecoder(parse_constant=_no_number).raw_decode(text.lstrip())
-        config = msgspec.convert(_named(data, Config), Config)
+        data, _ = json.JSONDecoder(parse_constant=_reject_constant).raw_decode(text.lstrip())
+        config = msgspec.convert(_match_names(data, Config), Config)
     except (ValueError, RecursionError) as error:
         raise BadConfig(f'error decoding JSON config in "{path}": {error}') from error
     return check(config)
@@ -82,7 +82,7 @@ def config_of(fields: Mapping[str, Any]) -> Config:
     """The same from arguments of a plugin: what is not given is as neon ships it. Raises
     BadConfig."""
     try:
-        given = _named(dict(fields), Config)
+        given = _match_names(dict(fields), Config)
         base = msgspec.to_builtins(SHIPPED)
         scoring = given.get("scoring", {})
         if isinstance(scoring, dict):
@@ -93,16 +93,16 @@ def config_of(fields: Mapping[str, Any]) -> Config:
     return check(config)
 
 
-def _no_number(text: str) -> float:
+def _reject_constant(text: str) -> float:
     """JSON has no NaN, and nothing infinite."""
-    raise _Unfit(f"invalid character '{text[0]}' looking for beginning of value")
+    raise _FieldError(f"invalid character '{text[0]}' looking for beginning of value")
 
 
-class _Unfit(ValueError):
+class _FieldError(ValueError):
     """A field that there is none of, or that cannot have the value."""
 
 
-def _named(data: Any, kind: type[msgspec.Struct]) -> Any:
+def _match_names(data: Any, kind: type[msgspec.Struct]) -> Any:
     """The fields by their own names: Go's decoder takes them in any case; null is as if it were not
     there, and of two the last counts."""
     if data is None:
@@ -114,11 +114,13 @@ def _named(data: Any, kind: type[msgspec.Struct]) -> Any:
     for name, value in data.items():
         field = known.get(str(name).lower())
         if field is None:
-            raise _Unfit(f'json: unknown field "{name}"')
+            raise _FieldError(f'json: unknown field "{name}"')
         if isinstance(value, float) and field.type is Int64:
-            raise _Unfit(f"json: cannot unmarshal number {value} into {name} of type int")
+            raise _FieldError(f"json: cannot unmarshal number {value} into {name} of type int")
         if value is not None:
-            found[field.encode_name] = _named(value, Scoring) if field.type is Scoring else value
+            found[field.encode_name] = (
+                _match_names(value, Scoring) if field.type is Scoring else value
+            )
     return found
 
 

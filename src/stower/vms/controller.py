@@ -22,15 +22,15 @@ from stower.model.times import SECOND_NS
 from stower.state.arrays import Floats, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
-from stower.vms.agent import Await, handle_request
+from stower.vms.agent import PodWait, handle_request
 from stower.vms.approval import SHORT, handle_pod
 from stower.vms.config import Config
-from stower.vms.enforcer import Answer, Enforcer, NotThere
+from stower.vms.enforcer import Answer, Enforcer, NotFoundError
 from stower.vms.figures import PANICS
 from stower.vms.ledger import Ledger
-from stower.vms.nodes import Broken
+from stower.vms.nodes import InvalidHoldingError
 from stower.vms.notes import ERROR, INFO, WARN
-from stower.vms.pending_approvals import Written
+from stower.vms.pending_approvals import PendingApprovals
 
 POD: Final = "Pod"
 NODE: Final = "Node"
@@ -41,7 +41,7 @@ UNKNOWN: Final = 504
 ORPHANED_MAX: Final = 10_000
 LOOKS_MAX: Final = 256  # per step, so that other handlers run in between
 # Whatever is wrong with one object, others go on.
-FAULTS: Final = (Broken, ArithmeticError, LookupError, TypeError, ValueError)
+FAULTS: Final = (InvalidHoldingError, ArithmeticError, LookupError, TypeError, ValueError)
 
 
 class _Task(NamedTuple):
@@ -60,9 +60,9 @@ class VmScheduling:
         self.seed = seed
         self.queue = ReconcileQueue()
         self.ledger: Ledger
-        self.enforcer = Enforcer(config, self._requeue_pod, self._requeue_node, self._changed)
-        self.ledger = Ledger(state, self.enforcer.held, self.enforcer.notes)
-        self._written = Written()
+        self.enforcer = Enforcer(config, self._requeue_pod, self._requeue_node, self._on_change)
+        self.ledger = Ledger(state, self.enforcer.held_state, self.enforcer.notes)
+        self._written = PendingApprovals()
         self._ends: list[tuple[int, str]] = []  # by when it is to show, for which pod
         self._approving: dict[int, tuple[str, str]] = {}  # by write: for which pod, and what
         self._began_ns: dict[Key, int] = {}  # of objects that are being looked at
@@ -76,7 +76,7 @@ class VmScheduling:
         self._heard: dict[str, int] = {}  # by uid of pods that are listened to
         self._listeners: dict[str, list[tuple[int, _Task]]] = {}
         self._alarms: list[tuple[int, int, str]] = []
-        self._listening: dict[int, tuple[_Task, Await]] = {}
+        self._listening: dict[int, tuple[_Task, PodWait]] = {}
         self._turn = 0
         self._is_held = False
         self._orphans: dict[str, tuple[str, ...]] = {}  # by node that is gone: uids of its pods
@@ -112,7 +112,7 @@ class VmScheduling:
         self._by_name[name] = uid
         self._enqueue(key, now_ns)
         if kind == POD:
-            self._hear(uid)
+            self._notify_listeners(uid)
 
     def _forget(self, key: Key, now_ns: int) -> None:
         obj = self._objects.pop(key)
@@ -123,7 +123,7 @@ class VmScheduling:
             self._awaited.pop(key, None)
         self._enqueue(key, now_ns, obj)
         if key.kind == POD:
-            self._hear(key.uid)
+            self._notify_listeners(key.uid)
 
     def on_list(self, objects: Iterable[ApiObject], now_ns: int) -> None:
         """See Companion. Approvals begin once all nodes and pods that are there at first were
@@ -152,11 +152,11 @@ class VmScheduling:
 
     def add_pod(self, entry: PodEntry, row: int) -> None:
         """See PlacementListener."""
-        self._look_later(entry)
+        self._defer_check(entry)
 
     def remove_pod(self, entry: PodEntry, row: int) -> None:
         """See PlacementListener."""
-        self._look_later(entry)
+        self._defer_check(entry)
 
     def update_pod(self, entry: PodEntry) -> None:
         """See PlacementListener."""
@@ -164,12 +164,12 @@ class VmScheduling:
     def grow(self, capacity: int) -> None:
         """See PlacementListener."""
 
-    def _look_later(self, entry: PodEntry) -> None:
+    def _defer_check(self, entry: PodEntry) -> None:
         # In a trial it may only be supposed: what it is then is seen afterwards.
         if not entry.pod.spec.node_name or entry.uid in self.enforcer.tentative:
             self._to_look_at[entry.uid] = None
 
-    def _look(self) -> None:
+    def _check_placements(self) -> None:
         """Reserve for pods that were given a node, and take it back for those that lost it."""
         if not self._to_look_at:
             return
@@ -188,26 +188,26 @@ class VmScheduling:
                     self._to_look_at[uid] = None  # the node is looked at first
                 elif entry.pod.spec.scheduler_name == self.config.scheduler_name:
                     enforcer.reserve(entry.pod, here)
-                    self._changed(uid)
+                    self._on_change(uid)
 
     def _unreserve(self, uid: str, node_name: str, pod: Pod | None) -> None:
         if pod is not None:
             try:
                 self.enforcer.unreserve(pod, node_name)
-            except Broken as error:
+            except InvalidHoldingError as error:
                 self.enforcer.notes.add(ERROR, str(error), pod.key)
         if self.enforcer.tentative.pop(uid, None) is not None:
             known = self.enforcer.nodes.get(node_name)
             if known is not None:
                 known.node.remove(uid)
 
-    def _changed(self, uid: str) -> None:
+    def _on_change(self, uid: str) -> None:
         """More is known of what a pod holds."""
         entry = self._state.pods.get(uid)
         if entry is not None:
             self.ledger.update_pod(entry)
 
-    def held_on(self, rows: Ints) -> Floats:
+    def reserved_amounts(self, rows: Ints) -> Floats:
         """float64[4, rows]: what is reserved of CPU, its total, the same of memory."""
         enforcer, state = self.enforcer, self._state
         if self._held.shape[1] < state.capacity:
@@ -228,7 +228,7 @@ class VmScheduling:
         """See Companion. As many objects are looked at at once as there may be workers."""
         self.enforcer.now_ns = now_ns
         self._is_held = is_held
-        self._look()
+        self._check_placements()
         while self._alarms and self._alarms[0][0] <= now_ns:
             _, turn, uid = heappop(self._alarms)
             listening = self._listening.pop(turn, None)
@@ -239,19 +239,19 @@ class VmScheduling:
                 self._ready.append((listening[0], False))
         while self._ends and self._ends[0][0] <= now_ns:
             _, uid = heappop(self._ends)
-            if self._written.is_over(uid, now_ns):
+            if self._written.has_expired(uid, now_ns):
                 self._enqueue(Key(POD, uid), now_ns)
         for _ in range(LOOKS_MAX):
             while self._ready:
                 task, answer = self._ready.popleft()
-                self._go_on(task, answer, now_ns, next_id)
+                self._continue_task(task, answer, now_ns, next_id)
             if is_held or self.queue.processing_count >= self.config.reconcile_workers:
                 break
             item = self.queue.dequeue(now_ns)
             if item is None:
                 break
             self._handle(item, now_ns, next_id)
-        self._look_at_start(now_ns)
+        self._check_startup(now_ns)
         out, self._out = self._out, []
         return out
 
@@ -269,20 +269,20 @@ class VmScheduling:
         self.enforcer.figures.waits.observe(now_ns - item.due_ns)
         self._began_ns[item.key] = now_ns
         try:
-            found = self._handled(item)
+            found = self._handle_item(item)
         except FAULTS as error:
-            found = self._panicked(item, error)
+            found = self._handle_panic(item, error)
         if isinstance(found, Result):
             self._finish(item, found, now_ns)
         else:
-            self._go_on(_Task(found, item, 0), None, now_ns, next_id)
+            self._continue_task(_Task(found, item, 0), None, now_ns, next_id)
 
-    def _handled(self, item: Item) -> Any:
+    def _handle_item(self, item: Item) -> Any:
         enforcer, event = self.enforcer, item.event
         if item.key.kind == POD:
             if event in (EventKind.DELETED, EventKind.EPHEMERAL):
                 self._written.forget(item.key.uid)
-            pod, least = self._written.seen(item.object, enforcer.now_ns)
+            pod, least = self._written.with_approvals(item.object, enforcer.now_ns)
             return handle_pod(enforcer, event, pod, least)
         if item.key.kind == NODE:
             return self._handle_node(event, item.object)
@@ -315,7 +315,9 @@ class VmScheduling:
                     self._enqueue(key, enforcer.now_ns)
         return result
 
-    def _go_on(self, task: _Task, answer: Any, now_ns: int, next_id: Callable[[], int]) -> None:
+    def _continue_task(
+        self, task: _Task, answer: Any, now_ns: int, next_id: Callable[[], int]
+    ) -> None:
         """Carry on until it needs another answer, or has ended."""
         self.enforcer.now_ns = now_ns
         try:
@@ -332,10 +334,10 @@ class VmScheduling:
                 text = "internal error while handling the request"
                 self._out.append(AgentAnswer(task.request, 500, text, "text/plain"))
                 return
-            self._finish(task.item, self._panicked(task.item, error), now_ns)
+            self._finish(task.item, self._handle_panic(task.item, error), now_ns)
             return
-        if isinstance(step, Await):
-            self._listen(task, step)
+        if isinstance(step, PodWait):
+            self._wait_for_pod(task, step)
             return
         write = msgspec.structs.replace(step, id=next_id())
         if isinstance(write, JsonPatchObject) and task.item is not None:
@@ -346,14 +348,14 @@ class VmScheduling:
         self._by_write[write.id] = task
         self._out.append(write)
 
-    def _panicked(self, item: Item, error: Exception) -> Result:
+    def _handle_panic(self, item: Item, error: Exception) -> Result:
         self.enforcer.figures.count(PANICS, kind=item.key.kind)
         return Result(0, str(error))
 
     def _finish(self, item: Item, result: Result, now_ns: int) -> None:
         notes, (kind, uid) = self.enforcer.notes, item.key
         took_ns = now_ns - self._began_ns.pop(item.key)
-        self.enforcer.figures.took(kind, bool(result.error), took_ns)
+        self.enforcer.figures.record_duration(kind, bool(result.error), took_ns)
         # What it is the next time is found out then.
         result = self.queue.finish(item._replace(event=EventKind.MODIFIED), result, now_ns)
         if self._awaited and (not result.error or self.enforcer.is_started):
@@ -370,7 +372,7 @@ class VmScheduling:
             text = f"{kind} has failed to reconcile >={threshold} times in a row"
             notes.add(WARN, f"{text}: {times}", about)
 
-    def _look_at_start(self, now_ns: int) -> None:
+    def _check_startup(self, now_ns: int) -> None:
         """Whether all that was there at first was looked at. Where that takes too long, what cannot
         be read is not waited for any more, as it is not at other times, and nodes begin whose pods
         all were looked at."""
@@ -381,7 +383,7 @@ class VmScheduling:
             enforcer.notes.add(INFO, "Handled all initial events")
             enforcer.start()
         elif enforcer.is_started:
-            unseen = self._unseen(awaited)
+            unseen = self._unseen_nodes(awaited)
             if len(unseen) < len(enforcer.unseen):
                 enforcer.start(unseen)
         elif now_ns >= self._start_by_ns:
@@ -394,9 +396,9 @@ class VmScheduling:
                 self._enqueue(key, now_ns)
                 if key.uid in self.queue.backoff_entries.get(key.kind, {}):
                     del awaited[key]  # it was looked at, and cannot be read
-            enforcer.start(self._unseen(awaited))
+            enforcer.start(self._unseen_nodes(awaited))
 
-    def _unseen(self, awaited: Iterable[Key]) -> list[str]:
+    def _unseen_nodes(self, awaited: Iterable[Key]) -> list[str]:
         """The nodes of objects that were not looked at."""
         found = (self._objects[key] for key in awaited if key in self._objects)
         return [*dict.fromkeys(
@@ -454,7 +456,7 @@ class VmScheduling:
     def on_request(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
         """See Companion."""
         self.enforcer.now_ns = now_ns
-        talk = handle_request(self.enforcer, method, body, self._find, self._listen_to)
+        talk = handle_request(self.enforcer, method, body, self._find, self._watch_pod)
         self._ready.append((_Task(talk, None, id), None))
         return True
 
@@ -462,10 +464,10 @@ class VmScheduling:
         uid = self._by_name.get((POD, f"{namespace}/{name}"))
         return self._objects.get(Key(POD, uid)) if uid is not None else None
 
-    def _listen_to(self, uid: str) -> int:
+    def _watch_pod(self, uid: str) -> int:
         return self._heard.setdefault(uid, 0)
 
-    def _listen(self, task: _Task, step: Await) -> None:
+    def _wait_for_pod(self, task: _Task, step: PodWait) -> None:
         if self._heard.get(step.uid, 0) != step.heard:
             self._ready.append((task, True))
             return
@@ -474,7 +476,7 @@ class VmScheduling:
         heappush(self._alarms, (step.until_ns, self._turn, step.uid))
         self._listeners.setdefault(step.uid, []).append((self._turn, task))
 
-    def _hear(self, uid: str) -> None:
+    def _notify_listeners(self, uid: str) -> None:
         """A pod has changed: whoever listens goes on."""
         if uid in self._heard:
             self._heard[uid] += 1
@@ -496,11 +498,13 @@ class VmScheduling:
     def _requeue_pod(self, uid: str) -> None:
         key = Key(POD, uid)
         if key not in self._objects:
-            raise NotThere(f"could not requeue pod with UID {uid}: pod not found in watch store")
+            raise NotFoundError(
+                f"could not requeue pod with UID {uid}: pod not found in watch store"
+            )
         self._enqueue(key, self.enforcer.now_ns)
 
     def _requeue_node(self, name: str) -> None:
         uid = self._by_name.get((NODE, name))
         if uid is None:
-            raise NotThere(f"node {name} not found in watch store")
+            raise NotFoundError(f"node {name} not found in watch store")
         self._enqueue(Key(NODE, uid), self.enforcer.now_ns)

@@ -18,7 +18,7 @@ from stower.state.journal import Journal
 from stower.vms.config import Config
 from stower.vms.figures import CALLS, FAILURES, Figures
 from stower.vms.migrations import CREATED_BY, ENDED, PREFIX, choose
-from stower.vms.nodes import Broken, VmNode, node_state
+from stower.vms.nodes import InvalidHoldingError, VmNode, node_state
 from stower.vms.notes import ERROR, INFO, WARN, Notes
 from stower.vms.pods import BadPod, PodState, pod_state
 
@@ -39,11 +39,11 @@ class Answer(NamedTuple):
 Steps = Generator[Write, Answer, Result]
 
 
-class NotThere(Exception):
+class NotFoundError(Exception):
     """An object that is to be looked at again is not known any more."""
 
 
-class Known:
+class TrackedNode:
     """A node, and what was decided of its pods. `requested`: uids of pods that are to leave;
     `patched_ns`: when the VM of a pod was last written, by the pod's uid."""
 
@@ -72,11 +72,11 @@ class Enforcer:
         requeue_node: Callable[[str], None],
         changed: Callable[[str], None] = lambda uid: None,
     ) -> None:
-        """Each `requeue` has an object looked at again, as it is known, or raises NotThere;
+        """Each `requeue` has an object looked at again, as it is known, or raises NotFoundError;
         `changed`: told of a pod whose amounts here may be others now."""
         self.config = config
         self.now_ns = 0
-        self.nodes: dict[str, Known] = {}
+        self.nodes: dict[str, TrackedNode] = {}
         self.tentative: dict[str, str] = {}  # node name by uid of pods not seen there yet
         self.is_started = False
         self.unseen: dict[str, None] = {}  # names of nodes that have pods nobody could look at yet
@@ -103,7 +103,7 @@ class Enforcer:
         for uid in waiting:
             try:
                 self.requeue_pod(uid)
-            except NotThere:
+            except NotFoundError:
                 text = "Could not requeue Pod after startup, maybe it was deleted?"
                 self.notes.add(WARN, text, uid)
 
@@ -132,7 +132,7 @@ class Enforcer:
             self.cpu_max = max(self.cpu_max, new.cpu.total)
             self.memory_max = max(self.memory_max, new.memory.total)
             self.notes.add(INFO, "Adding base node state", name)
-            known = self.nodes[name] = Known(new)
+            known = self.nodes[name] = TrackedNode(new)
             self.dirty[name] = None
         else:
             if not expected:
@@ -143,21 +143,21 @@ class Enforcer:
         try:
             return self._balance(known)
         finally:
-            self.figures.saw(known.node)
+            self.figures.record_node(known.node)
 
-    def _balance(self, known: Known) -> Result:
+    def _balance(self, known: TrackedNode) -> Result:
         def request(uid: str) -> None:
             self.requeue_pod(uid)
             known.requested[uid] = None
 
         try:
             choose(known.node, known.requested, self.journal, request, self.notes)
-        except NotThere as error:
+        except NotFoundError as error:
             self.notes.add(ERROR, "Failed to requeue reconciling of candidate Pod")
             return Result(0, f"could not trigger live migrations: {error}")
         return Result()
 
-    def _drop(self, known: Known) -> None:
+    def _drop(self, known: TrackedNode) -> None:
         name = known.node.name
         for uid in [uid for uid, node in self.tentative.items() if node == name]:
             del self.tentative[uid]
@@ -166,13 +166,13 @@ class Enforcer:
         self.dirty[name] = None
         self.notes.add(INFO, "Removed node", name)
 
-    def touched(self, known: Known) -> None:
+    def on_node_change(self, known: TrackedNode) -> None:
         """Something has changed on a node: it is looked at in its turn, which is fair to others."""
         try:
             self._requeue_node(known.node.name)
-        except NotThere:
+        except NotFoundError:
             self.notes.add(ERROR, "Failed to requeue Node", known.node.name)
-        self.figures.saw(known.node)
+        self.figures.record_node(known.node)
 
     # Migrations
 
@@ -195,7 +195,7 @@ class Enforcer:
         asked_ns = self.asked.get(key)
         return key in self.moving or (asked_ns is not None and self.now_ns < asked_ns + ASKED_NS)
 
-    def may_migrate(self, known: Known, pod: PodState) -> bool:
+    def can_migrate(self, known: TrackedNode, pod: PodState) -> bool:
         """Whether one more migration may begin from a node: so many at once would be a storm."""
         node_max, all_max = self.config.migrations_per_node_max, self.config.migrations_max
         for key in [key for key, ns in self.asked.items() if self.now_ns > ns + FORGOTTEN_NS]:
@@ -218,7 +218,9 @@ class Enforcer:
         else:
             self.notes.add(INFO, "Deleting successful VirtualMachineMigration", meta.key)
         answer = yield DeleteObject(0, VirtualMachineMigration, meta.namespace, meta.name, meta.uid)
-        self.figures.answered("Delete", "VirtualMachineMigration", meta.name, _why(answer))
+        self.figures.count_write(
+            "Delete", "VirtualMachineMigration", meta.name, _error_text(answer)
+        )
         return Result(0, f"could not delete migration: {answer.message}" if answer.code else "")
 
     # Pods that are given a node
@@ -227,10 +229,10 @@ class Enforcer:
         """Count the pod on a node before the API shows it there. Want of room is no refusal: that
         would be less reliable (neondatabase/autoscaling#869)."""
         refusal = self._reserve(pod, node_name)
-        self.called("Reserve", pod, refusal)
+        self.count_call("Reserve", pod, refusal)
         return refusal
 
-    def called(self, method: str, pod: Pod, refusal: Refusal | None = None) -> None:
+    def count_call(self, method: str, pod: Pod, refusal: Refusal | None = None) -> None:
         """An extension point was called."""
         labels = metric_labels(pod, self.config)
         self.figures.count(CALLS, labels, method=method)
@@ -242,7 +244,7 @@ class Enforcer:
             self.notes.add(INFO, "Skipping Reserve request for ignored namespace", pod.key)
             return None
         self.notes.add(INFO, "Handling Reserve request", pod.key)
-        state = self.read(pod)
+        state = self.read_pod_state(pod)
         if isinstance(state, Refusal):
             return state
         if state.uid in self.tentative:
@@ -255,7 +257,7 @@ class Enforcer:
             return Refusal("Error", "Node not found in local state")
         try:
             known.node.add(state)
-        except Broken as error:
+        except InvalidHoldingError as error:
             return Refusal("Error", f"panic: {error}")
         self.tentative[state.uid] = node_name
         self.notes.add(INFO, "Reserved tentatively scheduled Pod on Node", pod.key)
@@ -264,8 +266,9 @@ class Enforcer:
         return None
 
     def unreserve(self, pod: Pod, node_name: str) -> None:
-        """The pod is not to be there after all. Raises Broken where it was to be elsewhere."""
-        self.called("Unreserve", pod)
+        """The pod is not to be there after all. Raises InvalidHoldingError where it
+        was to be elsewhere."""
+        self.count_call("Unreserve", pod)
         self.notes.add(INFO, "Handling Unreserve request", pod.key)
         uid = pod.metadata.uid
         name = self.tentative.get(uid)
@@ -274,17 +277,17 @@ class Enforcer:
             self.notes.add(WARN, text, pod.key)
             return
         if name != node_name:
-            raise Broken("Pod is tentatively scheduled on an unexpected node")
+            raise InvalidHoldingError("Pod is tentatively scheduled on an unexpected node")
         known = self.nodes.get(name)
         if known is None:
             self.notes.add(ERROR, "Node not found in local state", name)
             return
         if not known.node.remove(uid):
-            raise Broken("Pod unexpectedly doesn't exist on Node")
+            raise InvalidHoldingError("Pod unexpectedly doesn't exist on Node")
         del self.tentative[uid]
         self.notes.add(INFO, "Unreserved tentatively scheduled Pod", pod.key)
 
-    def read(self, pod: Pod) -> PodState | Refusal:
+    def read_pod_state(self, pod: Pod) -> PodState | Refusal:
         """The pod as filters, scores and reservations are to see it."""
         ours = self.config.scheduler_name
         if pod.spec.scheduler_name != ours:
@@ -301,13 +304,13 @@ class Enforcer:
             self.notes.add(ERROR, text, pod.key)
             return Refusal("UnschedulableAndUnresolvable", f"{text}: {error}")
 
-    def held(self, uid: str, node_name: str) -> PodState | None:
+    def held_state(self, uid: str, node_name: str) -> PodState | None:
         """The pod as it is counted on a node, None where it is not."""
         known = self.nodes.get(node_name)
         return known.node.pods.get(uid) if known is not None else None
 
 
-def _why(answer: Answer) -> str:
+def _error_text(answer: Answer) -> str:
     return (answer.message or f"status {answer.code}") if answer.code else ""
 
 

@@ -66,7 +66,7 @@ BUCKETS: Final = (
 TAKEN: Final = ("node", "field", "ignored_namespace")
 
 
-def _own(label: str) -> str:
+def _label_name(label: str) -> str:
     """A label of a metric as Prometheus can read it, and like none of ours."""
     made = re.sub(r"\W", "_", label, flags=re.ASCII)
     is_good = made and not made[0].isdigit() and made not in TAKEN
@@ -101,13 +101,15 @@ class Figures:
 
     def __init__(self, node_labels: Mapping[str, str]) -> None:
         """node_labels: metric label by node label."""
-        self._node_labels = {_own(metric): key for metric, key in sorted(node_labels.items())}
+        self._node_labels = {
+            _label_name(metric): key for metric, key in sorted(node_labels.items())
+        }
         self.counters: dict[tuple[str, Labels], int] = {}
         self.nodes: dict[str, tuple[Labels, tuple[int, ...], tuple[int, ...]]] = {}
         self.waits = Histogram()  # of objects for their turn
         self.durations: dict[Labels, Histogram] = {}  # until an object was dealt with, with writes
 
-    def took(self, kind: str, failed: bool, ns: int) -> None:
+    def record_duration(self, kind: str, failed: bool, ns: int) -> None:
         """An object was looked at."""
         key = (("kind", kind), ("outcome", "failure" if failed else "success"))
         self.durations.setdefault(key, Histogram()).observe(ns)
@@ -118,7 +120,7 @@ class Figures:
         if key in self.counters or len(self.counters) < COUNTERS_MAX:
             self.counters[key] = self.counters.get(key, 0) + 1
 
-    def answered(self, op: str, kind: str, name: str, error: str) -> None:
+    def count_write(self, op: str, kind: str, name: str, error: str) -> None:
         """A write was answered: `error` is "" where it was carried out."""
         outcome = f"error: {error.replace(name, '<name>')}" if error else "success"
         self.count(OPS, op=op, kind=kind, outcome=outcome)
@@ -128,7 +130,7 @@ class Figures:
         labels = dict(self._labels(node))
         self.count(SHOULD_DENY, labels, ignored_namespace=str(ignored).lower())
 
-    def saw(self, node: VmNode) -> None:
+    def record_node(self, node: VmNode) -> None:
         """A node as it is now."""
         found = (self._labels(node), _amounts(node.cpu), _amounts(node.memory))
         self.nodes[node.name] = found

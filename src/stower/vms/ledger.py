@@ -13,7 +13,7 @@ from stower.state.arrays import Ints, grow_array
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.vms.amounts import CPU_MASK, MEMORY_MASK
-from stower.vms.nodes import Broken, discounted
+from stower.vms.nodes import InvalidHoldingError, discounted_amount
 from stower.vms.notes import ERROR, Notes
 from stower.vms.pods import BadPod, PodState, pod_state
 
@@ -79,8 +79,8 @@ def amounts_of(pod: Pod | PodState) -> Amounts | None:
     try:
         state = pod_state(pod) if isinstance(pod, Pod) else pod
         return (
-            min(discounted(state.cpu, CPU_MASK), AMOUNT_MAX),
-            min(discounted(state.memory, MEMORY_MASK), AMOUNT_MAX),
+            min(discounted_amount(state.cpu, CPU_MASK), AMOUNT_MAX),
+            min(discounted_amount(state.memory, MEMORY_MASK), AMOUNT_MAX),
         )
-    except (BadPod, Broken):
+    except (BadPod, InvalidHoldingError):
         return None

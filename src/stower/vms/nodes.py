@@ -15,7 +15,7 @@ from stower.vms.amounts import CPU_MASK, MEMORY_MASK
 from stower.vms.pods import Holding, PodState
 
 
-class Broken(Exception):
+class InvalidHoldingError(Exception):
     """What was asked for makes no sense: nothing is granted to this object, and others go on."""
 
 
@@ -39,10 +39,10 @@ class Use:
         return self.reserved > self.total
 
     @property
-    def above_watermark(self) -> int:
+    def excess_over_watermark(self) -> int:
         """How much above the watermark stays even when all migrations have ended."""
         if self.migrating > self.reserved:
-            raise Broken(
+            raise InvalidHoldingError(
                 "unexpectedly migrating more resources than are reserved: "
                 f"{self.migrating} > {self.reserved}"
             )
@@ -50,7 +50,7 @@ class Use:
 
     def count(self, holding: Holding, migrating: bool, sign: int) -> None:
         """Add a pod's (sign 1), or take it away (-1)."""
-        used = discounted(holding, self.mask)
+        used = discounted_amount(holding, self.mask)
         self.reserved = (self.reserved + sign * used) & self.mask
         self.committed = (self.committed + sign * holding.reserved) & self.mask
         if migrating:
@@ -58,33 +58,33 @@ class Use:
 
     def granted(self, holding: Holding) -> Holding:
         """The holding with as much as it can have now of what it would like. Less is given at once;
-        more in whole steps, up to what is free. Raises Broken."""
+        more in whole steps, up to what is free. Raises InvalidHoldingError."""
         want, have = holding.requested, holding.reserved
         if want <= have:
             return holding._replace(reserved=want)
         free = max(self.total - self.reserved, 0)
         # What is free counts as much more for a pod whose use is discounted.
-        room = _quotient(_signed(_signed(free) * holding.overcommit), 1000) & self.mask
+        room = _quotient(_to_int64(_to_int64(free) * holding.overcommit), 1000) & self.mask
         if not holding.factor:
-            raise Broken("cannot reserve more resources: the scaling unit is 0")
+            raise InvalidHoldingError("cannot reserve more resources: the scaling unit is 0")
         grown = room // holding.factor * holding.factor
         return holding._replace(reserved=have + min(grown, want - have))
 
 
-def discounted(holding: Holding, mask: int) -> int:
-    """What the pod takes of its node. Raises Broken."""
+def discounted_amount(holding: Holding, mask: int) -> int:
+    """What the pod takes of its node. Raises InvalidHoldingError."""
     if holding.overcommit == NO_DISCOUNT and holding.reserved < SMALL:
         return holding.reserved
     if not holding.overcommit:
-        raise Broken("overcommit factor must not be 0")
-    return _quotient(_signed(_signed(holding.reserved) * 1000), holding.overcommit) & mask
+        raise InvalidHoldingError("overcommit factor must not be 0")
+    return _quotient(_to_int64(_to_int64(holding.reserved) * 1000), holding.overcommit) & mask
 
 
 NO_DISCOUNT: Final = 1000
 SMALL: Final = 2**53  # no product of these overflows
 
 
-def _signed(number: int) -> int:
+def _to_int64(number: int) -> int:
     """As an int64 holds it."""
     return (number + 2**63) % 2**64 - 2**63
 
@@ -127,14 +127,14 @@ class VmNode:
     @property
     def is_above_watermark(self) -> bool:
         """Whether more has to leave than does."""
-        return self.cpu.above_watermark > 0 or self.memory.above_watermark > 0
+        return self.cpu.excess_over_watermark > 0 or self.memory.excess_over_watermark > 0
 
     def add(self, pod: PodState) -> None:
         """A pod is here now."""
         if pod.uid in self.pods:
-            raise Broken("cannot add Pod that already exists")
+            raise InvalidHoldingError("cannot add Pod that already exists")
         # Both are known to be countable before one is counted.
-        discounted(pod.cpu, CPU_MASK), discounted(pod.memory, MEMORY_MASK)
+        discounted_amount(pod.cpu, CPU_MASK), discounted_amount(pod.memory, MEMORY_MASK)
         self.cpu.count(pod.cpu, pod.migrating, 1)
         self.memory.count(pod.memory, pod.migrating, 1)
         self.pods[pod.uid] = pod
@@ -161,24 +161,24 @@ class VmNode:
         self.remove(uid)
 
     def update(self, pod: PodState) -> bool:
-        """It has changed. Whether that makes a difference. Raises Broken."""
+        """It has changed. Whether that makes a difference. Raises InvalidHoldingError."""
         old = self.pods.get(pod.uid)
         if old is None:
-            raise Broken("cannot update Pod that doesn't exist in the node state")
+            raise InvalidHoldingError("cannot update Pod that doesn't exist in the node state")
         if (old.namespace, old.name) != (pod.namespace, pod.name):
             was, now = f"{old.namespace}/{old.name}", f"{pod.namespace}/{pod.name}"
-            raise Broken(f"Pod name changed from {was} to {now}")
+            raise InvalidHoldingError(f"Pod name changed from {was} to {now}")
         if pod.migrating and not pod.migratable:
-            raise Broken("new pod state is migrating but not migratable")
+            raise InvalidHoldingError("new pod state is migrating but not migratable")
         if old == pod:
             return False
-        discounted(pod.cpu, CPU_MASK), discounted(pod.memory, MEMORY_MASK)
+        discounted_amount(pod.cpu, CPU_MASK), discounted_amount(pod.memory, MEMORY_MASK)
         self.remove(pod.uid)
         self.add(pod)
         return True
 
     def granted(self, pod: PodState) -> PodState:
-        """The pod as it would be with all that it can have now. Raises Broken."""
+        """The pod as it would be with all that it can have now. Raises InvalidHoldingError."""
         return pod._replace(cpu=self.cpu.granted(pod.cpu), memory=self.memory.granted(pod.memory))
 
     def resize(self, new: "VmNode") -> bool:
@@ -206,13 +206,13 @@ def node_state(
     journal: Journal,
     changed: dict[str, None] | None = None,
 ) -> VmNode:
-    """An empty node. labels: metric label by node label. Raises Broken."""
+    """An empty node. labels: metric label by node label. Raises InvalidHoldingError."""
     room = node.status.allocatable or {}
     try:
         cpu = quantity_of(room.get("cpu", "0")).milli_value()
         memory = quantity_of(room.get("memory", "0")).value()
     except QuantityError as error:
-        raise Broken(f"node {node.metadata.name}: {error}") from error
+        raise InvalidHoldingError(f"node {node.metadata.name}: {error}") from error
     own = node.metadata.labels or {}
     return VmNode(
         node.metadata.name,

@@ -15,9 +15,9 @@ from stower.vms.pods import (
     AUTOSCALING,
     REQUESTED,
     BadPod,
-    in_use,
     is_true,
     migration_owner,
+    resources_in_use,
     vm_owner,
 )
 
@@ -93,7 +93,7 @@ def _state(
     )
     try:
         own = source.metadata.annotations or {}
-        uses = in_use(source)
+        uses = resources_in_use(source)
         asked, granted = (
             read_resources(own[key]) if key in own and is_true(source, AUTOSCALING) else None
             for key in (REQUESTED, APPROVED)

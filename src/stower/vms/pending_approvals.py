@@ -23,7 +23,7 @@ from stower.vms.pods import APPROVED
 LASTS_NS: Final = 30 * SECOND_NS
 
 
-class _Known(NamedTuple):
+class _PodApprovals(NamedTuple):
     """What the pod showed before; values in the order in which they were written, each with whether
     it is known that it was; until when they count."""
 
@@ -32,25 +32,25 @@ class _Known(NamedTuple):
     until_ns: int
 
 
-class Seen(NamedTuple):
+class ApprovedPod(NamedTuple):
     """A pod with what was written for it; `least`: what is to be set aside for it at least."""
 
     pod: Pod
     least: Resources = Resources()
 
 
-class Written:
+class PendingApprovals:
     """By pod's uid."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _PodApprovals] = {}
 
     def add(self, pod: Pod, value: str, now_ns: int) -> int:
         """A value is being written for the pod, as it was seen. Until when that counts."""
-        known = self._known.get(pod.metadata.uid) or _Known(_shown(pod), (), 0)
+        known = self._known.get(pod.metadata.uid) or _PodApprovals(_approved_text(pod), (), 0)
         until_ns = now_ns + LASTS_NS
         values = (*known.values, (value, False))
-        self._known[pod.metadata.uid] = _Known(known.before, values, until_ns)
+        self._known[pod.metadata.uid] = _PodApprovals(known.before, values, until_ns)
         return until_ns
 
     def confirm(self, uid: str, value: str) -> None:
@@ -69,17 +69,17 @@ class Written:
         """Whether all shows."""
         return not self._known
 
-    def is_over(self, uid: str, now_ns: int) -> bool:
+    def has_expired(self, uid: str, now_ns: int) -> bool:
         """Whether something was written that has not shown in all that time."""
         known = self._known.get(uid)
         return known is not None and now_ns >= known.until_ns
 
-    def seen(self, pod: Pod, now_ns: int) -> Seen:
+    def with_approvals(self, pod: Pod, now_ns: int) -> ApprovedPod:
         """The pod with all that was written for it and does not show yet, where that is more."""
-        uid, shown = pod.metadata.uid, _shown(pod)
+        uid, shown = pod.metadata.uid, _approved_text(pod)
         known = self._known.get(uid)
         if known is None:
-            return Seen(pod)
+            return ApprovedPod(pod)
         at = max((i for i, (value, _) in enumerate(known.values) if value == shown), default=-1)
         if at >= 0:
             known = known._replace(before=shown, values=known.values[at + 1 :])
@@ -87,25 +87,25 @@ class Written:
         is_foreign = at < 0 and shown != known.before
         if is_foreign or not known.values or now_ns >= known.until_ns:
             del self._known[uid]
-            return Seen(pod)
+            return ApprovedPod(pod)
         own = [shown] if shown is not None else []
         sure = [value for value, is_known in known.values if is_known]
         try:
-            least = _most([*own, *(value for value, _ in known.values)])
+            least = _max_resources([*own, *(value for value, _ in known.values)])
             if not sure:
-                return Seen(pod, least)
-            told = _most([*own, *sure])
+                return ApprovedPod(pod, least)
+            told = _max_resources([*own, *sure])
         except BadAmount:
-            return Seen(pod)  # it is refused for that
+            return ApprovedPod(pod)  # it is refused for that
         notes = {**(pod.metadata.annotations or {}), APPROVED: resources_text(told)}
         meta = msgspec.structs.replace(pod.metadata, annotations=notes)
-        return Seen(msgspec.structs.replace(pod, metadata=meta), least)
+        return ApprovedPod(msgspec.structs.replace(pod, metadata=meta), least)
 
 
-def _most(values: Iterable[str]) -> Resources:
+def _max_resources(values: Iterable[str]) -> Resources:
     amounts = [read_resources(value) for value in values]
     return Resources(max(a.cpu for a in amounts), max(a.memory for a in amounts))
 
 
-def _shown(pod: Pod) -> str | None:
+def _approved_text(pod: Pod) -> str | None:
     return (pod.metadata.annotations or {}).get(APPROVED)

@@ -99,12 +99,12 @@ def pod_state(pod: Pod) -> PodState:
     """What the pod says. Raises BadPod."""
     owner = vm_owner(pod)
     try:
-        return _ordinary(pod) if owner is None else _runner(pod, owner.name)
+        return _ordinary_state(pod) if owner is None else _runner(pod, owner.name)
     except QuantityError as error:
         raise BadPod(str(error)) from error
 
 
-def _ordinary(pod: Pod) -> PodState:
+def _ordinary_state(pod: Pod) -> PodState:
     cpu = memory = 0
     for container in pod.spec.containers or ():
         asked = (container.resources.requests if container.resources is not None else None) or {}
@@ -127,15 +127,15 @@ def _runner(pod: Pod, vm: str) -> PodState:
     migrating = migration is not None and not is_target
     always = is_true(pod, ALWAYS_MIGRATE)
     may_leave = not is_target and (is_true(pod, AUTO_MIGRATION) or always)
-    actual = in_use(pod)
-    discount = _read(pod, OVERCOMMIT, _discount) or (NO_DISCOUNT, NO_DISCOUNT)
+    actual = resources_in_use(pod)
+    discount = _read_annotation(pod, OVERCOMMIT, _discount) or (NO_DISCOUNT, NO_DISCOUNT)
     unit = requested = approved = None
     if is_true(pod, AUTOSCALING):
-        unit = _read(pod, UNIT, read_resources)
-        requested = _read(pod, REQUESTED, read_resources)
+        unit = _read_annotation(pod, UNIT, read_resources)
+        requested = _read_annotation(pod, REQUESTED, read_resources)
         if requested is not None and unit is None:
             raise BadPod("Pod has requested scaling but no scaling unit annotation")
-        approved = _read(pod, APPROVED, read_resources)
+        approved = _read_annotation(pod, APPROVED, read_resources)
     unit = unit or Resources()
     requested = actual if requested is None else requested
     approved = actual if approved is None else approved
@@ -147,9 +147,9 @@ def _runner(pod: Pod, vm: str) -> PodState:
     )  # fmt: skip
 
 
-def in_use(pod: Pod) -> Resources:
+def resources_in_use(pod: Pod) -> Resources:
     """What the VM has by now. Raises BadPod."""
-    found = _read(pod, RESOURCES, _read_use)
+    found = _read_annotation(pod, RESOURCES, _read_use)
     if found is None:
         raise BadPod(f"{RESOURCES} annotation is missing")
     return found
@@ -158,7 +158,7 @@ def in_use(pod: Pod) -> Resources:
 @lru_cache(maxsize=65_536)
 def _read_use(text: str) -> Resources:
     fields = read_fields(text)
-    cpus, slots = (_three(fields.get(name)) for name in ("cpus", "memoryslots"))
+    cpus, slots = (_read_optional_fields(fields.get(name)) for name in ("cpus", "memoryslots"))
     use = [milli_cpu(cpus.get(name)) for name in BOUNDS][-1]
     count = [whole_number(slots.get(name)) for name in BOUNDS][-1]
     return Resources(use, whole_bytes(fields.get("memoryslotsize")) * count & MEMORY_MASK)
@@ -172,11 +172,11 @@ def _discount(text: str) -> tuple[int, int]:
     return cpu, memory
 
 
-def _three(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
+def _read_optional_fields(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
     return {} if raw is None else read_fields(bytes(raw))
 
 
-def _read(pod: Pod, annotation: str, read: Callable[[str], T]) -> T | None:
+def _read_annotation(pod: Pod, annotation: str, read: Callable[[str], T]) -> T | None:
     """What an annotation says; None where it is not there. Raises BadPod that names it."""
     text = (pod.metadata.annotations or {}).get(annotation)
     if text is None:

@@ -23,12 +23,12 @@ from stower.state.shapes import Shape
 from stower.warm.figures import Figures
 from stower.warm.moves import Plan
 from stower.warm.nodes import PoolNodes
-from stower.warm.placeholders import NODE_ANNOTATION, Keeping
+from stower.warm.placeholders import NODE_ANNOTATION, PlaceholderManager
 from stower.warm.pools import POOL_LABEL, Pool, Role
 from stower.warm.readiness import is_maintained
 from stower.warm.repositioning import MINUTE_NS, Repositioner
-from stower.warm.status import ATTRACTOR, Told
-from stower.warm.target import wanted
+from stower.warm.status import ATTRACTOR, StatusWriter
+from stower.warm.target import count_wanted
 
 PERIOD_NS: Final = 10 * SECOND_NS
 STUCK_NS: Final = 3600 * SECOND_NS  # whatever has no images by then will not have them
@@ -56,8 +56,8 @@ class WarmCapacity:
         self._notes: list[tuple[str, str, str]] = []
         self._has_decided = False
         self.figures = Figures()
-        self.keeping = Keeping(state)
-        self.told = Told()
+        self.keeping = PlaceholderManager(state)
+        self.told = StatusWriter()
         self.repositioner: Repositioner | None = None
 
     def attach(self, trial_scheduler: TrialScheduler) -> None:
@@ -73,41 +73,41 @@ class WarmCapacity:
         elif not self.pools:
             return
         elif isinstance(obj, Pod):
-            self._pod(obj, is_deleted or obj.is_terminal, now_ns)
+            self._observe_pod(obj, is_deleted or obj.is_terminal, now_ns)
         elif isinstance(obj, Node):
-            self._look_at(obj.metadata.name, self._nodes.values())
-        self._wake(now_ns)
+            self._check_readiness(obj.metadata.name, self._nodes.values())
+        self._schedule_round(now_ns)
 
     def on_list(self, objects: Iterable[ApiObject], now_ns: int) -> None:
         """See Companion."""
         known = list(objects)
         old, self.pools = self.pools, dict(self._own)
         for obj in known:
-            pool = self._adopted(obj, old) if isinstance(obj, WarmPool) else None
+            pool = self._make_pool(obj, old) if isinstance(obj, WarmPool) else None
             if pool is not None:
                 self.pools[pool.key] = pool
-        self._part_with(old)
+        self._retire_pools(old)
         self.keeping.forget()
         self._begin((obj for obj in known if isinstance(obj, Pod)), now_ns)
-        self._wake(now_ns)
+        self._schedule_round(now_ns)
 
     def _pool(self, obj: WarmPool, gone: bool, now_ns: int) -> None:
         key = obj.metadata.key
         old = self.pools.get(key)
         if not gone and old is not None and old.obj is not None and old.spec == obj.spec:
-            old.show(obj)
+            old.set_object(obj)
             return
         before = dict(self.pools)
-        pool = None if gone else self._adopted(obj, before)
+        pool = None if gone else self._make_pool(obj, before)
         self.pools.pop(key, None)
         if pool is None:
             pool = self._own.get(key)
         if pool is not None:
             self.pools[key] = pool
-        self._part_with(before)
+        self._retire_pools(before)
         self._begin([entry.pod for entry in self.state.pods.values()], now_ns)
 
-    def _adopted(self, obj: WarmPool, before: Mapping[str, Pool]) -> Pool | None:
+    def _make_pool(self, obj: WarmPool, before: Mapping[str, Pool]) -> Pool | None:
         """The pool that the object says; None where it makes no sense, as API servers that know
         only its schema store it all the same. What was moved just now may not be shown yet."""
         key = obj.metadata.key
@@ -125,7 +125,7 @@ class WarmCapacity:
             pool.draining = before[key].draining
         return pool
 
-    def _part_with(self, before: Mapping[str, Pool]) -> None:
+    def _retire_pools(self, before: Mapping[str, Pool]) -> None:
         """What pools had said that are no more, or say it no more."""
         labels = {label: None for pool in before.values() for label in _labels_of(pool)}
         kept = {label for pool in self.pools.values() for label in _labels_of(pool)}
@@ -140,58 +140,58 @@ class WarmCapacity:
         for pool in self.pools.values():
             pool.clear()
         for pod in pods if self.pools else ():
-            self._pod(pod, pod.is_terminal, now_ns)
+            self._observe_pod(pod, pod.is_terminal, now_ns)
         self._nodes = {key: PoolNodes(pool, self.state) for key, pool in self.pools.items()}
         self._is_turn = True
         self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
 
-    def _look_at(self, name: str, nodes: Iterable[PoolNodes]) -> None:
+    def _check_readiness(self, name: str, nodes: Iterable[PoolNodes]) -> None:
         """A node may be ready for users who wait."""
         for one in nodes:
-            if one.look(name):
+            if one.refresh_node(name):
                 self._is_turn = True
                 self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
-                self.figures.node_ready(self.state, name)
+                self.figures.record_ready_node(self.state, name)
 
-    def _pod(self, pod: Pod, gone: bool, now_ns: int) -> None:
+    def _observe_pod(self, pod: Pod, gone: bool, now_ns: int) -> None:
         uid = pod.metadata.uid
         found = None if gone else self.role_of(pod)
         known = self._known.pop(uid, None)
         if known is not None and known != found:
-            self._left(pod, *known)
+            self._remove_pod(pod, *known)
         if found is None:
             return
         pool, role = self._known[uid] = found
         pool.put(pod, role)
         if role is Role.PULLER:
-            self._pulls(pod, pool)
+            self._check_puller_node(pod, pool)
         elif role is Role.PLACEHOLDER:
-            self.keeping.saw(pod)
+            self.keeping.confirm(pod)
         elif not pod.spec.node_name:
             made_ns = time_ns(pod.metadata.creation_timestamp)
             since_ns = now_ns if made_ns is None else made_ns
             self._waiting[uid] = since_ns + pool.spec.images.wait_seconds * SECOND_NS
         elif self._waiting.pop(uid, None) is not None:
-            self.figures.user_placed(pod, now_ns)
+            self.figures.record_user(pod, now_ns)
             row, nodes = self.state.row_of(pod.spec.node_name), self._nodes.get(pool.key)
             self.figures.cold += nodes is not None and row >= 0 and not nodes.ready[row]
 
-    def _left(self, pod: Pod, pool: Pool, role: Role) -> None:
+    def _remove_pod(self, pod: Pod, pool: Pool, role: Role) -> None:
         """A pod is gone, or is of the pool no more."""
         pool.drop(pod, role)
         self._waiting.pop(pod.metadata.uid, None)
         if role is Role.USER:
             self._is_turn = True
         elif role is Role.PULLER:
-            self._pulls(pod, pool)
+            self._check_puller_node(pod, pool)
         else:
-            self._is_short |= pool.keeps_its_own
-            self.figures.displaced += not self.keeping.was_sent_away(pod)
+            self._is_short |= pool.has_own_placeholders
+            self.figures.displaced += not self.keeping.has_deleted(pod)
 
-    def _pulls(self, pod: Pod, pool: Pool) -> None:
+    def _check_puller_node(self, pod: Pod, pool: Pool) -> None:
         nodes = self._nodes.get(pool.key)
         if nodes is not None and pod.spec.node_name:
-            self._look_at(pod.spec.node_name, (nodes,))
+            self._check_readiness(pod.spec.node_name, (nodes,))
 
     def role_of(self, pod: Pod) -> tuple[Pool, Role] | None:
         """The pool that the pod is of, the first by name, and what it is there. Whom we keep for
@@ -212,7 +212,7 @@ class WarmCapacity:
         """The pool's nodes as they are now."""
         return self._nodes[pool.key]
 
-    def admitted(self, pool: Pool, pod: Pod) -> Bools:
+    def admitted_rows(self, pool: Pool, pod: Pod) -> Bools:
         """bool[row_limit]: nodes of the pool on which the pod may start: those that are ready, and
         once it has waited for too long, the others too: `lateness` says which comes first."""
         nodes, limit = self.nodes_of(pool), self.state.row_limit
@@ -233,8 +233,10 @@ class WarmCapacity:
         """int64[rows]: 0 where the images are, then 1, 2, ... in the order in which nodes are
         expected to have them."""
         nodes, late = self.nodes_of(pool), np.zeros(len(rows), np.int64)
-        waits = [row for row in nodes.oldest_first if not nodes.ready[row]]
-        order = self.figures.soonest_first(waits, nodes.born_ns, self.state.now_ns) if waits else ()
+        waits = [row for row in nodes.rows_by_age if not nodes.ready[row]]
+        order = (
+            self.figures.sort_by_readiness(waits, nodes.born_ns, self.state.now_ns) if waits else ()
+        )
         rank = {row: i for i, row in enumerate(order, 1)}
         for i, row in enumerate(rows.tolist() if rank else ()):
             late[i] = rank.get(row, 0)
@@ -265,7 +267,7 @@ class WarmCapacity:
                 counts[row] += 1
         return counts
 
-    def is_full_beside(self, pool: Pool, shape: Shape) -> Bools:
+    def full_rows(self, pool: Pool, shape: Shape) -> Bools:
         """bool[row_limit]: where such a pod does not fit beside those that are to make way."""
         limit = self.state.row_limit
         full = np.zeros(limit, np.bool_)
@@ -282,11 +284,11 @@ class WarmCapacity:
                 )
         return full
 
-    def make_way(self, pool: Pool, pod: Pod) -> list[PodEntry]:
+    def select_displaceable(self, pool: Pool, pod: Pod) -> list[PodEntry]:
         """Placeholders where the pod may go, in the order in which they leave; where they are is
         remembered. Those of other pools are in the way of nobody either, but of such as have no
         higher priority."""
-        admitted = self.admitted(pool, pod)
+        admitted = self.admitted_rows(pool, pod)
         pods = self.state.pods
         found = [
             entry
@@ -295,11 +297,11 @@ class WarmCapacity:
             if (entry := pods.get(uid)) is not None and entry.row >= 0 and admitted[entry.row]
             and (other is pool or entry.pod.priority < pod.priority)
         ]  # fmt: skip
-        found.sort(key=_latest_first, reverse=True)
+        found.sort(key=_start_order, reverse=True)
         self._made_way = {entry.uid: entry.row for entry in found}
         return found
 
-    def promised_to(self, pool: Pool, pod: Pod) -> str:
+    def promised_node(self, pool: Pool, pod: Pod) -> str:
         """The node that a placeholder was moved to, "" for none."""
         to = (pod.metadata.annotations or {}).get(NODE_ANNOTATION, "")
         return to or next((m.to for m in reversed(pool.moves) if m.pod == pod.key), "")
@@ -308,12 +310,12 @@ class WarmCapacity:
         """Its placeholders, as the state has them, those that started last first."""
         pods = self.state.pods
         found = [entry for uid in pool.placeholders if (entry := pods.get(uid)) is not None]
-        found.sort(key=_latest_first, reverse=True)
+        found.sort(key=_start_order, reverse=True)
         return found
 
     # What it does
 
-    def _wake(self, now_ns: int) -> None:
+    def _schedule_round(self, now_ns: int) -> None:
         if not self.pools:
             self._round_ns = None
         elif self._round_ns is None:
@@ -335,26 +337,26 @@ class WarmCapacity:
         writes: list[Write] = []
         if self._round_ns is not None and now_ns >= self._round_ns:
             self._round_ns = now_ns // PERIOD_NS * PERIOD_NS + PERIOD_NS
-            self._former = [p for p in self._former if _moved_since(p, now_ns - MINUTE_NS)]
+            self._former = [p for p in self._former if _has_moved_since(p, now_ns - MINUTE_NS)]
             for pool in self.pools.values():
-                writes += self._round(pool, now_ns, next_id)
+                writes += self._run_round(pool, now_ns, next_id)
             writes += self.told.labels(self._labels(), self.state, next_id)
         elif self._is_short:
             for pool in self.pools.values():
-                writes += self.keeping.made_up_for(pool, next_id)
+                writes += self.keeping.create_missing(pool, next_id)
         self._is_short = False
         return writes
 
-    def _round(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
+    def _run_round(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
         nodes, entries = self.nodes_of(pool), self.entries(pool)
         users = self.users_on(pool)
-        pool.wanted = self._wanted(pool, nodes, users, entries, now_ns)
-        writes = self.keeping.adjusted(pool, entries, users, next_id)
+        pool.wanted = self._count_wanted(pool, nodes, users, entries, now_ns)
+        writes = self.keeping.adjust(pool, entries, users, next_id)
         self.figures.lowered += sum(isinstance(write, DeletePod) for write in writes)
         if self.repositioner is not None:
             plan = self.plan_of(pool)
             pools = (*self.pools.values(), *self._former)
-            moves = self.repositioner.moved(pool, plan, now_ns, pools, self.keeping, next_id)
+            moves = self.repositioner.make_moves(pool, plan, now_ns, pools, self.keeping, next_id)
             self.figures.moved += sum(isinstance(write, DeletePod) for write in moves)
             writes += moves
         return writes + self.told.status(pool, self._status(pool, nodes, entries), now_ns, next_id)
@@ -365,7 +367,7 @@ class WarmCapacity:
         found: dict[int, dict[str, bool]] = {}
         for pool in self.pools.values():
             nodes = self.nodes_of(pool)
-            rows = nodes.oldest_first if _labels_of(pool) else ()
+            rows = nodes.rows_by_age if _labels_of(pool) else ()
             for row in rows:
                 here = found.setdefault(row, {})
                 if pool.spec.images.label:
@@ -377,29 +379,29 @@ class WarmCapacity:
     def plan_of(self, pool: Pool) -> Plan:
         """Which nodes are to empty now, and what would move, were there no limits."""
         assert self.repositioner is not None
-        oldest_first = self.nodes_of(pool).oldest_first
+        oldest_first = self.nodes_of(pool).rows_by_age
         users, entries = self.users_on(pool), self.entries(pool)
         return self.repositioner.plan(pool, oldest_first, users, entries, self.keeping)
 
-    def wanted_of(self, pool: Pool) -> int:
+    def wanted_count(self, pool: Pool) -> int:
         """How many placeholders are wanted now."""
         nodes, entries = self.nodes_of(pool), self.entries(pool)
-        return self._wanted(pool, nodes, self.users_on(pool), entries, self.state.now_ns)
+        return self._count_wanted(pool, nodes, self.users_on(pool), entries, self.state.now_ns)
 
-    def _wanted(
+    def _count_wanted(
         self, pool: Pool, nodes: PoolNodes, users: Ints, entries: list[PodEntry], now_ns: int
     ) -> int:
         spec = pool.spec.placeholders
-        if not pool.keeps_its_own:
+        if not pool.has_own_placeholders:
             return len(pool.placeholders)
         stuck = 0
         if entries:
             like, late_ns = entries[0], now_ns - spec.stuck_after_seconds * SECOND_NS
-            for row in nodes.oldest_first:
+            for row in nodes.rows_by_age:
                 born_ns = int(nodes.born_ns[row])
                 if not nodes.ready[row] and late_ns - STUCK_NS < born_ns < late_ns:
                     stuck += max(0, self._slots(pool, row, like) - int(users[row]))
-        return wanted(spec, pool.users, pool.came_ns, stuck, now_ns)
+        return count_wanted(spec, pool.users, pool.came_ns, stuck, now_ns)
 
     def _slots(self, pool: Pool, row: int, like: PodEntry) -> int:
         """How many such pods the node would take with nobody on it; none, where users are not to
@@ -420,17 +422,17 @@ class WarmCapacity:
         waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
         pending = len(entries) - placed
         return WarmPoolStatus(
-            nodes=len(nodes.oldest_first), ready_nodes=int(nodes.ready.sum()),
+            nodes=len(nodes.rows_by_age), ready_nodes=int(nodes.ready.sum()),
             users=len(pool.users) - waiting, waiting_users=waiting, wanted=pool.wanted,
-            placed=placed, pending=pending, expected=self.expected(pool, waiting, pending),
+            placed=placed, pending=pending, expected=self.expected_text(pool, waiting, pending),
             problem=pool.problem,
             draining=pool.draining or None, moves=tuple(pool.moves) or None,
         )  # fmt: skip
 
-    def expected(self, pool: Pool, waiting: int, pending: int) -> str:
+    def expected_text(self, pool: Pool, waiting: int, pending: int) -> str:
         """What those wait for that have no node, or else which nodes are to go."""
         nodes, parts = self.nodes_of(pool), []
-        late = [row for row in nodes.oldest_first if not nodes.ready[row]]
+        late = [row for row in nodes.rows_by_age if not nodes.ready[row]]
         pulls = 0
         like = next((e for uid in pool.users if (e := self.state.pods.get(uid))), None)
         requests = like.shape.requests if like is not None else ()
@@ -458,15 +460,15 @@ class WarmCapacity:
         if not self._is_turn:
             return []
         self._is_turn = False
-        return sorted(self._waiting, key=lambda uid: (self._came_ns(uid), uid))
+        return sorted(self._waiting, key=lambda uid: (self._arrival_ns(uid), uid))
 
-    def _came_ns(self, uid: str) -> int:
+    def _arrival_ns(self, uid: str) -> int:
         return next((p.came_ns[uid] for p in self.pools.values() if uid in p.came_ns), 0)
 
     def on_answer(self, id: int, code: int, message: str, now_ns: int) -> None:
         """See Companion. What was refused is tried again with the next round."""
-        if not self.told.answered(id, code, message, now_ns):
-            self.keeping.answered(id, code, message)
+        if not self.told.handle_answer(id, code, message, now_ns):
+            self.keeping.handle_answer(id, code, message)
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -501,11 +503,11 @@ def _labels_of(pool: Pool) -> list[str]:
     return [label for label in (pool.spec.images.label, ATTRACTOR if spread else "") if label]
 
 
-def _moved_since(pool: Pool, since_ns: int) -> bool:
+def _has_moved_since(pool: Pool, since_ns: int) -> bool:
     return any((time_ns(move.at) or 0) > since_ns for move in pool.moves)
 
 
-def _latest_first(entry: PodEntry) -> tuple[str, str]:
+def _start_order(entry: PodEntry) -> tuple[str, str]:
     """When it started, or was made; reversed, who came last comes first."""
     pod = entry.pod
     return pod.status.start_time or pod.metadata.creation_timestamp or "", pod.key

@@ -27,7 +27,7 @@ class Figures:
         self.cold = 0  # users who were given a node without their images
         self._pulls_ns: list[int] = []
 
-    def user_placed(self, pod: Pod, now_ns: int) -> None:
+    def record_user(self, pod: Pod, now_ns: int) -> None:
         """A user was seen on a node."""
         made_ns = time_ns(pod.metadata.creation_timestamp)
         if made_ns is None:
@@ -36,14 +36,14 @@ class Figures:
         self.wait_s += wait_s
         self.waits[next((i for i, b in enumerate(BOUNDS_S) if wait_s <= b), len(BOUNDS_S))] += 1
 
-    def node_ready(self, state: ClusterState, name: str) -> None:
+    def record_ready_node(self, state: ClusterState, name: str) -> None:
         """A node has its images now."""
         row = state.row_of(name)
         born_ns = time_ns(state.node_at(row).metadata.creation_timestamp) if row >= 0 else None
         if born_ns is not None and state.now_ns > born_ns:
             self._pulls_ns = [*self._pulls_ns[1 - PULLS_MAX :], state.now_ns - born_ns]
 
-    def soonest_first(self, rows: Sequence[int], born_ns: Ints, now_ns: int) -> list[int]:
+    def sort_by_readiness(self, rows: Sequence[int], born_ns: Ints, now_ns: int) -> list[int]:
         """Of these, the oldest first: which is ready first. One that should be ready by now is
         taken for stuck."""
         longest_ns = max(self._pulls_ns, default=PULL_NS)

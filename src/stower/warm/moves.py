@@ -27,7 +27,7 @@ class Planner:
         self._state = state
         self._placing = placing
 
-    def drained(
+    def plan_drain(
         self,
         rows: Sequence[int],
         users: Callable[[int], int],
@@ -63,7 +63,7 @@ class Planner:
         mark(tuple(draining))
         return Plan(tuple(draining), tuple(m for m in moves.values() if m[0].row >= 0))
 
-    def onto_newest(self, rows: Sequence[int], placeholders: Iterable[PodEntry]) -> Plan:
+    def plan_newest_node(self, rows: Sequence[int], placeholders: Iterable[PodEntry]) -> Plan:
         """Those that are not on the newest node go there, as far as there is room (the seed's
         script)."""
         if len(rows) < 2:
@@ -82,7 +82,7 @@ class Planner:
                     moves.append((entry, state.node_names[newest]))
         return Plan((), tuple(moves))
 
-    def anew(self, placeholders: Iterable[PodEntry]) -> Plan:
+    def plan_replacement(self, placeholders: Iterable[PodEntry]) -> Plan:
         """These are placed once more, wherever they would go now."""
         state, moves = self._state, []
         with state.trial():

@@ -24,9 +24,9 @@ class PoolNodes:
         self._row_of: dict[str, int] = {}
         self._order: tuple[int, ...] | None = None
         for row in state.present_rows():
-            self.look(state.node_names[row])
+            self.refresh_node(state.node_names[row])
 
-    def look(self, name: str) -> bool:
+    def refresh_node(self, name: str) -> bool:
         """A node, or what pulls there, has come, changed or gone. Whether it has become ready."""
         state = self._state
         if len(self.holds) < state.capacity:
@@ -50,7 +50,7 @@ class PoolNodes:
         return node is not None and bool(self.ready[row]) and not was_ready
 
     @property
-    def oldest_first(self) -> tuple[int, ...]:
+    def rows_by_age(self) -> tuple[int, ...]:
         """Rows of the pool's nodes."""
         if self._order is None:
             rows = np.flatnonzero(self.holds).tolist()

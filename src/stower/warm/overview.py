@@ -61,9 +61,9 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     plan = warm.plan_of(pool)
     nodes_of = warm.nodes_of(pool)
     users, held = warm.users_on(pool), warm.placeholders_on(pool)
-    shape = _typical(warm, pool)
+    shape = _typical_pod(warm, pool)
     nodes = []
-    for row in sorted(nodes_of.oldest_first, key=lambda row: state.node_names[row]):
+    for row in sorted(nodes_of.rows_by_age, key=lambda row: state.node_names[row]):
         free = _slots(warm, row, shape)
         drawn = "U" * int(users[row]) + "P" * int(held[row]) + "+" * free
         nodes.append(
@@ -78,14 +78,14 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     pending = len(entries) - placed
     return PoolState(
         pool=pool.key, nodes=nodes, users=len(pool.users) - waiting, waiting=waiting,
-        wanted=warm.wanted_of(pool), placed=placed, pending=pending,
+        wanted=warm.wanted_count(pool), placed=placed, pending=pending,
         next_user=_next_user(warm, chooses, pool),
         moves=[f"{e.pod.key} from {state.node_names[e.row]} to {to}" for e, to in plan.moves],
-        then=warm.expected(pool, waiting, pending) if waiting or pending else "",
+        then=warm.expected_text(pool, waiting, pending) if waiting or pending else "",
     )  # fmt: skip
 
 
-def _typical(warm: WarmCapacity, pool: Pool) -> PodEntry | None:
+def _typical_pod(warm: WarmCapacity, pool: Pool) -> PodEntry | None:
     """A user, or else a placeholder: what a slot is."""
     pods = warm.state.pods
     for members in (pool.users, pool.placeholders):

@@ -33,7 +33,7 @@ LOWERED_MAX: Final = 10
 REFUSED_NS: Final = 60 * SECOND_NS
 
 
-class Keeping:
+class PlaceholderManager:
     """Of all pools."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -54,7 +54,7 @@ class Keeping:
         self._making.clear()
         self._leaving.clear()
 
-    def saw(self, pod: Pod) -> None:
+    def confirm(self, pod: Pod) -> None:
         """A placeholder is there, be it for how long it may."""
         self._making.pop(pod.key, None)
 
@@ -66,36 +66,36 @@ class Keeping:
             or entry.pod.metadata.deletion_timestamp is not None
         )
 
-    def was_sent_away(self, pod: Pod) -> bool:
+    def has_deleted(self, pod: Pod) -> bool:
         """Whether we have deleted it."""
         return pod.metadata.uid in self._leaving
 
-    def made_up_for(self, pool: Pool, next_id: Callable[[], int]) -> list[Write]:
+    def create_missing(self, pool: Pool, next_id: Callable[[], int]) -> list[Write]:
         """As many as are missing are made."""
-        if not pool.keeps_its_own or self._state.now_ns < self._refused_ns.get(pool.key, 0):
+        if not pool.has_own_placeholders or self._state.now_ns < self._refused_ns.get(pool.key, 0):
             return []
         self._tidy()
         own = (uid for uid, pod in pool.placeholders.items() if pool.is_own(pod))
         alive = sum(uid not in self._leaving for uid in own)
-        short = pool.wanted - alive - self._coming(pool)
+        short = pool.wanted - alive - self._count_pending(pool)
         return [self._make(pool, next_id) for _ in range(short)]
 
-    def adjusted(
+    def adjust(
         self, pool: Pool, entries: Sequence[PodEntry], users: Ints, next_id: Callable[[], int]
     ) -> list[Write]:
         """Neither too few nor too many: those without a node go first, then those beside the fewest
         users; and a few of those that were made of another template."""
-        writes = self.made_up_for(pool, next_id)
-        if not pool.keeps_its_own or writes:
+        writes = self.create_missing(pool, next_id)
+        if not pool.has_own_placeholders or writes:
             return writes
         alive = [
             e for e in entries
             if pool.is_own(e.pod) and not self.is_leaving(e) and not e.is_assumed
         ]  # fmt: skip
         alive.sort(key=lambda e: (e.row >= 0, int(users[e.row]) if e.row >= 0 else 0, e.pod.key))
-        over = max(0, len(alive) + self._coming(pool) - pool.wanted)
+        over = max(0, len(alive) + self._count_pending(pool) - pool.wanted)
         made_of = _template_hash(pool)
-        others = [e for e in alive[over:] if _made_of(e.pod) not in ("", made_of)]
+        others = [e for e in alive[over:] if _template_of(e.pod) not in ("", made_of)]
         going = [*alive[:over], *others]
         placed = [entry for entry in going if entry.row >= 0]
         return [self.delete(e, next_id) for e in going if e.row < 0 or e in placed[:LOWERED_MAX]]
@@ -106,7 +106,7 @@ class Keeping:
         """One takes the place of this, on that node: its key, and what is written. What others
         keep, others make again, under the name that it had."""
         writes: list[Write] = [self.delete(entry, next_id)]
-        if not pool.keeps_its_own:
+        if not pool.has_own_placeholders:
             return entry.pod.key, writes
         made = self._make(pool, next_id, node_name)
         return f"{made.namespace}/{made.name}", [*writes, made]
@@ -118,7 +118,7 @@ class Keeping:
         self._writes[id] = ("", entry.uid)
         return DeletePod(id, meta.namespace, meta.name, meta.uid, 0)
 
-    def answered(self, id: int, code: int, message: str) -> bool:
+    def handle_answer(self, id: int, code: int, message: str) -> bool:
         """Whether it was one of these."""
         found = self._writes.pop(id, None)
         if found is None:
@@ -148,7 +148,7 @@ class Keeping:
         for uid in [uid for uid in self._leaving if uid not in self._state.pods]:
             del self._leaving[uid]
 
-    def _coming(self, pool: Pool) -> int:
+    def _count_pending(self, pool: Pool) -> int:
         return sum(other.key == pool.key for other in self._making.values())
 
     def _make(self, pool: Pool, next_id: Callable[[], int], node_name: str = "") -> CreateObject:
@@ -170,7 +170,7 @@ def _template_hash(pool: Pool) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _made_of(pod: Pod) -> str:
+def _template_of(pod: Pod) -> str:
     return (pod.metadata.annotations or {}).get(TEMPLATE_ANNOTATION, "")
 
 

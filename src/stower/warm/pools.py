@@ -42,7 +42,7 @@ class Pool:
         self.moves: list[Move] = list(obj.status.moves or ()) if obj is not None else []
 
     @property
-    def keeps_its_own(self) -> bool:
+    def has_own_placeholders(self) -> bool:
         """Whether its placeholders are made here."""
         return self.spec.placeholders.template is not None
 
@@ -61,13 +61,13 @@ class Pool:
         if pod.metadata.namespace != self.namespace:
             return None
         labels, spec = pod.metadata.labels or {}, self.spec
-        if self.is_own(pod) or _finds(spec.placeholders.selector, labels):
+        if self.is_own(pod) or _is_selected(spec.placeholders.selector, labels):
             return Role.PLACEHOLDER
-        if _finds(spec.users, labels):
+        if _is_selected(spec.users, labels):
             return Role.USER
-        return Role.PULLER if _finds(spec.images.pullers, labels) else None
+        return Role.PULLER if _is_selected(spec.images.pullers, labels) else None
 
-    def show(self, obj: WarmPool) -> None:
+    def set_object(self, obj: WarmPool) -> None:
         """The object has changed, and its spec has not."""
         self.obj = obj
         self.moves += [move for move in obj.status.moves or () if move not in self.moves]
@@ -75,7 +75,7 @@ class Pool:
     def put(self, pod: Pod, role: Role) -> None:
         """A pod is one of them, or is known as it is now."""
         uid = pod.metadata.uid
-        if role is not Role.USER and _finds(self.spec.users, pod.metadata.labels or {}):
+        if role is not Role.USER and _is_selected(self.spec.users, pod.metadata.labels or {}):
             self.overlapping[uid] = None
         if role is Role.PULLER:
             self.pullers.setdefault(pod.spec.node_name, {})[uid] = pod
@@ -107,5 +107,5 @@ class Pool:
             known.clear()
 
 
-def _finds(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
+def _is_selected(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
     return selector is not None and selector.matches(labels)

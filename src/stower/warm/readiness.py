@@ -19,21 +19,21 @@ def is_ready(pool: Pool, node: Node) -> bool:
         newest = _puller(pool, node)
         if newest is not None or not images.names:
             return newest is not None and newest.status.phase in (RUNNING, SUCCEEDED)
-    return _has(node, images.names or ())
+    return _has_images(node, images.names or ())
 
 
 def _puller(pool: Pool, node: Node) -> Pod | None:
     """The pod that pulls there; of several, the one that was made last: the images have changed."""
     known = pool.pullers.get(node.metadata.name, {}).values()
     here = [pod for pod in known if pod.metadata.deletion_timestamp is None]
-    return max(here, key=_made, default=None)
+    return max(here, key=_creation_order, default=None)
 
 
-def _made(pod: Pod) -> tuple[str, str]:
+def _creation_order(pod: Pod) -> tuple[str, str]:
     return pod.metadata.creation_timestamp or "", pod.metadata.uid
 
 
-def _has(node: Node, names: tuple[str, ...]) -> bool:
+def _has_images(node: Node, names: tuple[str, ...]) -> bool:
     if not names:
         return True
     there = {name for image in node.status.images or () for name in image.names or ()}

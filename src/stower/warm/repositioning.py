@@ -16,7 +16,7 @@ from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.warm.moves import Plan, Planner
-from stower.warm.placeholders import Keeping
+from stower.warm.placeholders import PlaceholderManager
 from stower.warm.pools import Pool
 
 MINUTE_NS: Final = 60 * SECOND_NS
@@ -37,7 +37,7 @@ class Repositioner:
         rows: Sequence[int],
         users: Ints,
         entries: Sequence[PodEntry],
-        keeping: Keeping,
+        keeping: PlaceholderManager,
     ) -> Plan:
         """What the pool's mode would do, were there no limits. `rows`: the oldest first."""
         free = [
@@ -53,24 +53,24 @@ class Repositioner:
 
         draws = how.mode == "Newest" or pool.spec.placeholders.placement == "Spread"
         newest = rows[-1] if rows and draws else -1
-        plan = self._planner.drained(rows, lambda row: int(users[row]), free, mark, newest)
+        plan = self._planner.plan_drain(rows, lambda row: int(users[row]), free, mark, newest)
         if how.mode == "Newest":
-            plan = plan._replace(moves=self._planner.onto_newest(rows, free).moves)
+            plan = plan._replace(moves=self._planner.plan_newest_node(rows, free).moves)
         elif how.mode == "Lifetime":
             since_ns = state.now_ns - how.lifetime_seconds * SECOND_NS
             old = [e for e in free if (time_ns(e.pod.metadata.creation_timestamp) or 0) <= since_ns]
             drained = {entry.uid for entry, _ in plan.moves}
-            anew = self._planner.anew([e for e in old if e.uid not in drained]).moves
+            anew = self._planner.plan_replacement([e for e in old if e.uid not in drained]).moves
             plan = plan._replace(moves=(*plan.moves, *anew))
         return plan
 
-    def moved(
+    def make_moves(
         self,
         pool: Pool,
         plan: Plan,
         now_ns: int,
         pools: Iterable[Pool],
-        keeping: Keeping,
+        keeping: PlaceholderManager,
         next_id: Callable[[], int],
     ) -> list[Write]:
         """The first of the plan's moves, as many as may be made now. `pools`: all there are, and
@@ -78,7 +78,7 @@ class Repositioner:
         how = pool.spec.repositioning
         keep_ns = now_ns - max(MINUTE_NS, how.rest_seconds * SECOND_NS)
         pool.moves = [move for move in pool.moves if (time_ns(move.at) or 0) > keep_ns]
-        lately, under_way = self._lately([*pools], now_ns)
+        lately, under_way = self._recent_moves([*pools], now_ns)
         left = min(how.burst, how.per_minute - len(lately), how.in_flight - len(under_way))
         if now_ns < self.not_before_ns:
             left = 0
@@ -101,7 +101,7 @@ class Repositioner:
             left -= 1
         return writes
 
-    def _lately(self, pools: Sequence[Pool], now_ns: int) -> tuple[list[Move], list[Move]]:
+    def _recent_moves(self, pools: Sequence[Pool], now_ns: int) -> tuple[list[Move], list[Move]]:
         """What was moved in the last minute; and of that, whose pods are not on their new nodes."""
         lately: list[Move] = []
         under_way: list[Move] = []

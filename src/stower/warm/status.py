@@ -22,7 +22,7 @@ NOT_FOUND: Final = 404
 REFUSED_NS: Final = 300 * SECOND_NS
 
 
-class Told:
+class StatusWriter:
     """Writes that say something, where it is not said already."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Told:
         """Whether a write is not answered yet."""
         return bool(self._open)
 
-    def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
+    def handle_answer(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """Whether it was one of these."""
         about = self._open.pop(id, None)
         if (
@@ -57,14 +57,14 @@ class Told:
         """These are not set any more, unless another pool does: nodes that have them lose them."""
         self._stale |= dict.fromkeys(labels)
 
-    def _may(self, about: str, now_ns: int) -> bool:
+    def _can_write(self, about: str, now_ns: int) -> bool:
         return about not in self._open.values() and now_ns >= self._refused_ns.get(about, 0)
 
     def status(
         self, pool: Pool, status: WarmPoolStatus, now_ns: int, next_id: Callable[[], int]
     ) -> list[Write]:
         """Of a pool that is an object."""
-        if pool.obj is None or pool.obj.status == status or not self._may(pool.key, now_ns):
+        if pool.obj is None or pool.obj.status == status or not self._can_write(pool.key, now_ns):
             return []
         fields = msgspec.to_builtins(status)
         before = msgspec.to_builtins(pool.obj.status)
@@ -94,7 +94,7 @@ class Told:
             }
             if not patch:
                 continue
-            if self._may(node.metadata.key, state.now_ns):
+            if self._can_write(node.metadata.key, state.now_ns):
                 id = next_id()
                 self._open[id] = node.metadata.key
                 writes.append(patch_of(node, {"metadata": {"labels": patch}}, "", id))

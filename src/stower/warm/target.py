@@ -23,7 +23,7 @@ SURGE_BASE_SECONDS: Final = 10
 HOLD_NS: Final = 60 * SECOND_NS
 
 
-def wanted(
+def count_wanted(
     placeholders: Placeholders,
     users: Mapping[str, Pod],
     came_ns: Mapping[str, int],
@@ -35,22 +35,22 @@ def wanted(
     base = max(
         placeholders.replicas,
         ceil(len(users) * placeholders.percent_of_users / 100),
-        _arriving(placeholders, came_ns, now_ns),
+        _count_arriving(placeholders, came_ns, now_ns),
     )  # fmt: skip
-    announced = _announced(placeholders.lectures or (), users, came_ns, now_ns)
+    announced = _count_announced(placeholders.lectures or (), users, came_ns, now_ns)
     surge = placeholders.replicas + _surge(placeholders, came_ns.values(), now_ns)
     return min(placeholders.replicas_max, max(base + announced, surge) + stuck_slots)
 
 
-def _arriving(placeholders: Placeholders, came_ns: Mapping[str, int], now_ns: int) -> int:
+def _count_arriving(placeholders: Placeholders, came_ns: Mapping[str, int], now_ns: int) -> int:
     """Who comes while a node gets ready, at the rate of the last hour."""
     if not placeholders.readiness_seconds:
         return 0
-    came = _since(came_ns.values(), now_ns - HOUR_NS, now_ns)
+    came = _count_since(came_ns.values(), now_ns - HOUR_NS, now_ns)
     return ceil(came * placeholders.readiness_seconds / 3600)
 
 
-def _since(came_ns: Iterable[int], since_ns: int, now_ns: int) -> int:
+def _count_since(came_ns: Iterable[int], since_ns: int, now_ns: int) -> int:
     return sum(since_ns <= one <= now_ns for one in came_ns)
 
 
@@ -74,7 +74,7 @@ def _surge(placeholders: Placeholders, came_ns: Iterable[int], now_ns: int) -> i
     return ceil(surge.hold_seconds * most / surge.window_seconds)
 
 
-def _announced(
+def _count_announced(
     lectures: Iterable[Lecture], users: Mapping[str, Pod], came_ns: Mapping[str, int], now_ns: int
 ) -> int:
     """Of lectures that are about to start, or have started: who is still to come. Lectures whose

@@ -33,9 +33,9 @@ from stower.engine.status_reporter import SCHEDULER_ERROR, UNSCHEDULABLE
 from stower.framework.decisions import Outcome
 from stower.framework.writes import DeletePod
 from stower.groups.feasibility import Feasibility, feasibility
-from stower.groups.problem_builder import admitted, placed
+from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import NO_NODE
-from stower.groups.tree import Tree, done, is_placed, pods_disagree
+from stower.groups.tree import Tree, completed_groups, find_disagreement, is_placed
 from stower.model.kinds import GroupObject
 from stower.model.times import SECOND_NS
 from stower.state.pod_entry import PodEntry
@@ -104,7 +104,7 @@ class TreeAttempts:
             return
         tree = self.trees.tree(queued.root)
         members = queued.ungated_members()
-        fault = tree.invalid or pods_disagree(tree, [m.entry for m in members])
+        fault = tree.invalid or find_disagreement(tree, [m.entry for m in members])
         if fault:
             self._fail(queued, fault, is_invalid=bool(tree.invalid))
             self._set_conditions(tree, INVALID if tree.invalid else SCHEDULER_ERROR, fault)
@@ -131,7 +131,9 @@ class TreeAttempts:
         """Returns what keeps a tree waiting, "" where it would be placed now. Changes nothing."""
         tree = self.trees.tree(queued.root)
         members = queued.ungated_members()
-        fault = queued.waits_for or tree.invalid or pods_disagree(tree, [m.entry for m in members])
+        fault = (
+            queued.waits_for or tree.invalid or find_disagreement(tree, [m.entry for m in members])
+        )
         if fault:
             return fault
         found = self._tree_cycle.attempt(queued.profile, tree, pending_of(tree, members))
@@ -230,8 +232,10 @@ class TreeAttempts:
         if not tree.groups:
             return []
         root = tree.groups[0].obj
-        bound = [e for g in tree.leaves() for e in placed(self._state, tree, g) if not e.is_assumed]
-        if not bound or is_placed(root) or admitted(self._state, tree)[0]:
+        bound = [
+            e for g in tree.leaves() for e in placed_pods(self._state, tree, g) if not e.is_assumed
+        ]
+        if not bound or is_placed(root) or admitted_groups(self._state, tree)[0]:
             queued.half_bound_ns = None
             return []
         now_ns = self._state.now_ns
@@ -269,10 +273,10 @@ class TreeAttempts:
             return VictimPlan([], [], "not eligible due to preemptionPolicy=Never.")
         if self._awaits_victims(queued):
             return VictimPlan([], [], ONGOING)
-        if not admitted(self._state, tree)[0]:
+        if not admitted_groups(self._state, tree)[0]:
             # No pod is evicted for more than the minimum.
             pending = [
-                pods[: max(group.obj.minimum - len(placed(self._state, tree, g)), 0)]
+                pods[: max(group.obj.minimum - len(placed_pods(self._state, tree, g)), 0)]
                 if not group.which.is_composite
                 else []
                 for g, (group, pods) in enumerate(zip(tree.groups, pending, strict=True))
@@ -283,7 +287,7 @@ class TreeAttempts:
         """Returns the root's feasibility with all unplaced pods refused: whether there are enough
         pods at all. A pod that fits on no empty node counts as refused, as upstream."""
         said: list[Feasibility] = []
-        ended = done(tree, self._state.groups)
+        ended = completed_groups(tree, self._state.groups)
         for g in range(len(tree.groups) - 1, -1, -1):
             group = tree.groups[g]
             if group.which.is_composite:
@@ -291,7 +295,7 @@ class TreeAttempts:
                 have = children.count(Feasibility.SUCCESS)
                 refused = children.count(Feasibility.UNSCHEDULABLE)
             else:
-                have, refused = len(placed(self._state, tree, g)), len(pending[g])
+                have, refused = len(placed_pods(self._state, tree, g)), len(pending[g])
             minimum = 0 if g in ended else group.obj.minimum
             said.append(feasibility(minimum, have, 0, refused))
         # A tree that has its minimum needs room for its other pods.
@@ -352,7 +356,7 @@ class TreeAttempts:
 
     def _set_conditions(self, tree: Tree, reason: str, message: str) -> None:
         """Sets the condition of each group: True where its minimum is placed, else False."""
-        for group, is_admitted in zip(tree.groups, admitted(self._state, tree), strict=True):
+        for group, is_admitted in zip(tree.groups, admitted_groups(self._state, tree), strict=True):
             value = ConditionValue(FALSE, reason, message.replace(NO_MORE, NO_ROOM))
             if is_admitted:
                 value = ConditionValue(TRUE, SCHEDULED, "")

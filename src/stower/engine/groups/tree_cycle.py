@@ -18,9 +18,15 @@ from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.queue.entities import QueuedPod, encode_pod_terms
 from stower.framework.dry_run import CapacityConstraint
 from stower.framework.profile import Profile
-from stower.groups.placement import Answer, Exhausted, Impossible, Placed, place
+from stower.groups.placement import (
+    Answer,
+    ExhaustedSearch,
+    FoundPlacement,
+    InfeasibleProblem,
+    place,
+)
 from stower.groups.problem import Kind, Problem
-from stower.groups.problem_builder import Builder, Built, Straddling, placed
+from stower.groups.problem_builder import Builder, DomainConflictError, IndexedProblem, placed_pods
 from stower.groups.reasons import failure_message
 from stower.groups.tree import Tree
 from stower.model.kinds import Pod
@@ -76,7 +82,7 @@ class TreeCycle:
                     return found
                 attempt = _Attempt(self._state, self._cycle, profile, tree, pending, effort)
             return attempt.run()
-        except Straddling as error:
+        except DomainConflictError as error:
             message = f"cannot determine domain for already scheduled pods: {error}"
             return TreeResult([], message, resolvable=False)
 
@@ -117,7 +123,7 @@ class _Attempt:
         # Claims that several of its pods use, or pods of it that are placed.
         self._shared = {key for key, count in uses.items() if count > 1}
         for g in tree.leaves():
-            self._shared.update(k for e in placed(state, tree, g) for k in claim_keys(e.pod))
+            self._shared.update(k for e in placed_pods(state, tree, g) for k in claim_keys(e.pod))
         self._everywhere: Bools = np.ones(state.row_limit, np.bool_)
         self._no_points: Ints = np.zeros(state.row_limit, np.int64)
         self._caps: dict[int, Ints] = {}  # by kind of pod: the most pods per node, as learned
@@ -130,11 +136,11 @@ class _Attempt:
         builder = Builder(state, self._tree, self._classify, self._amounts, requires_preferred)
         members = [[q.entry for q in pods] for pods in self._pending]
         built = builder.build(members, self._priority())
-        answer: Answer = Exhausted("plugins")
+        answer: Answer = ExhaustedSearch("plugins")
         for _ in range(ROUNDS_MAX * self._effort):
             problem = self._with_caps(built.problem)
             answer = place(problem, effort=self._effort)
-            if not isinstance(answer, Placed):
+            if not isinstance(answer, FoundPlacement):
                 break
             plan = self._verify(built, answer)
             if plan is not None:
@@ -142,14 +148,14 @@ class _Attempt:
                     return TreeResult(plan)
                 return TreeResult([], NO_MORE)
             if not self._tighten_caps(built, problem):
-                answer = Exhausted("plugins")
+                answer = ExhaustedSearch("plugins")
                 break
         else:
-            answer = Exhausted("plugins")
-        if self._is_cut and isinstance(answer, Impossible):
-            answer = Exhausted("plugins")
+            answer = ExhaustedSearch("plugins")
+        if self._is_cut and isinstance(answer, InfeasibleProblem):
+            answer = ExhaustedSearch("plugins")
         message = failure_message(self._with_caps(built.problem), answer, self._tree)
-        return TreeResult([], message, isinstance(answer, Exhausted))
+        return TreeResult([], message, isinstance(answer, ExhaustedSearch))
 
     # Answers of plugins, as numbers
 
@@ -196,7 +202,7 @@ class _Attempt:
 
     # Verification
 
-    def _verify(self, built: Built, answer: Placed) -> Plan | None:
+    def _verify(self, built: IndexedProblem, answer: FoundPlacement) -> Plan | None:
         """Returns the plan that plugins accept: on nodes of their choice, else on those found."""
         counts: dict[tuple[int, int], int] = {}
         rows: dict[tuple[int, int], list[int]] = {}
@@ -216,7 +222,7 @@ class _Attempt:
         plan = self._by_score(free)
         return plan if plan is not None else self._by_row(built, fixed)
 
-    def _choices(self, built: Built, g: int, p: int) -> tuple[int, int, int]:
+    def _choices(self, built: IndexedProblem, g: int, p: int) -> tuple[int, int, int]:
         """Orders pods by how few devices they can choose from: others can use what is left."""
         entry = built.pods[g][p][0]
         everywhere = slice(0, self._state.row_limit)
@@ -225,7 +231,7 @@ class _Attempt:
         ]
         return (min(choices, default=0), g, p)
 
-    def _domain_rows(self, built: Built, g: int, row: int) -> Bools:
+    def _domain_rows(self, built: IndexedProblem, g: int, row: int) -> Bools:
         """Returns bool[row_limit]: the rows in the domain of a group that is on this row."""
         scope = built.problem.scopes[built.problem.groups[g].scope]
         if scope.parent < 0:
@@ -251,7 +257,7 @@ class _Attempt:
                 plan.append((queued, row))
         return plan
 
-    def _by_row(self, built: Built, pods: list[tuple[QueuedPod, int]]) -> Plan | None:
+    def _by_row(self, built: IndexedProblem, pods: list[tuple[QueuedPod, int]]) -> Plan | None:
         """Places each pod on its row, in whatever order the plugins accept; None where they refuse
         all that are left."""
         plan: Plan = []
@@ -273,7 +279,9 @@ class _Attempt:
 
     # Learning from refusals
 
-    def _remember_refusal(self, built: Built, refused: tuple[QueuedPod, int], plan: Plan) -> None:
+    def _remember_refusal(
+        self, built: IndexedProblem, refused: tuple[QueuedPod, int], plan: Plan
+    ) -> None:
         queued, row = refused
         kinds = {
             entry.uid: group.parts[p].kind
@@ -285,7 +293,7 @@ class _Attempt:
         had = sum(1 for q, r in plan if r == row and kinds[q.uid] == kind)
         self._refused = (kind, int(np.searchsorted(built.rows, row)), had)
 
-    def _tighten_caps(self, built: Built, problem: Problem) -> bool:
+    def _tighten_caps(self, built: IndexedProblem, problem: Problem) -> bool:
         """Caps the pods of the refused kind: by what each node takes alone; where that was known,
         at what the node had, which may rule out too much. Returns False where nothing was refused.
         """
@@ -300,7 +308,7 @@ class _Attempt:
         self._is_cut = True
         return True
 
-    def _pod_limits_by_node(self, built: Built, problem: Problem, kind: int) -> Ints:
+    def _pod_limits_by_node(self, built: IndexedProblem, problem: Problem, kind: int) -> Ints:
         """Returns int64[node]: pods of the kind that plugins accept on each node by themselves."""
         entries = [
             entry

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from stower.engine.queue.entities import Place, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.cluster_events import PENDING_POD_CHANGES
-from stower.groups.tree import Tree, tree_of, unready
+from stower.groups.tree import Tree, tree_of, waiting_reason
 from stower.model.kinds import GroupObject, Pod
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
@@ -164,7 +164,7 @@ class TreeQueue:
 
     def _update_tree(self, root: GroupKey, queued: QueuedTree, now_ns: int) -> None:
         tree = self.tree(root)
-        queued.waits_for = unready(tree, self._pod_counts(tree, queued), self._state.groups)
+        queued.waits_for = waiting_reason(tree, self._pod_counts(tree, queued), self._state.groups)
         if not queued.waits_for and len(queued.gated) == len(queued.members):
             queued.waits_for = WAITS_FOR_GATES
         if not queued.waits_for or queued.waits_for == WAITS_FOR_GATES:

@@ -16,7 +16,7 @@ from stower.engine.outbox import Answer
 from stower.engine.queue.entities import QueuedEntity, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.writes import DeletePod, PatchPodStatus
-from stower.groups.units import leaving
+from stower.groups.units import disrupted_groups
 from stower.model.kinds.pod import DISRUPTION_TARGET, PodCondition
 from stower.state.groups import GroupKey
 from stower.state.pod_entry import PodEntry
@@ -72,7 +72,7 @@ class PodEviction:
 
     def evict(self, preemptor: QueuedEntity, where: str, victims: Sequence[PodEntry]) -> None:
         """Evicts the victims for a pod or a tree; those in PreBind give up their node instead."""
-        for which in leaving(self._state.groups, victims):
+        for which in disrupted_groups(self._state.groups, victims):
             if self.groups is not None:
                 self.groups.disrupt(which, _condition_message(preemptor))
         pre_bind = self._binding.pre_bind
