@@ -23,7 +23,15 @@ from stower.devices.negotiation.scheduling import Rules, Step, is_selection, nex
 from stower.devices.negotiation.turns import preceding_pod
 from stower.driver.author import Allocation
 from stower.driver.ledger import Entry
-from stower.driver.rules import Free, Take, Write, abandoned, allocated, claim_actions, pod_actions
+from stower.driver.rules import (
+    Free,
+    Take,
+    Write,
+    allocation_patch,
+    claim_actions,
+    free_abandoned,
+    pod_actions,
+)
 from stower.driver.rules import Rules as DriverRules
 from stower.framework.writes import (
     Bind,
@@ -606,7 +614,7 @@ class Model:
             key = f"default/{name}"
             actions = claim_actions(view, driver, key, ledger, self.driver_rules)
             entries = {u: e for u, e in ledger.items() if e.name == name}
-            actions = actions or [*abandoned(view, entries)]
+            actions = actions or [*free_abandoned(view, entries)]
             yield from self._acts(world, driver, at, actions, (driver, "claim", name))
 
     def _acts(
@@ -645,7 +653,7 @@ class Model:
                 for c in fresh
             }
             entries = new.ledgers[driver]
-            writes = [allocated(c, entries[c.metadata.uid], take.pod) for c in take.claims]
+            writes = [allocation_patch(c, entries[c.metadata.uid], take.pod) for c in take.claims]
             if not self._has("D6"):
                 writes = [msgspec.structs.replace(w, resource_version="") for w in writes]
             if writes:

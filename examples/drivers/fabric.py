@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stower.driver import Allocation, Driver, Entry, Refused, wanted
+from stower.driver import Allocation, Driver, Entry, RefusedError, requested_devices
 from stower.live.driver import serve
 from stower.model.kinds import Pod, ResourceClaim
 
@@ -44,7 +44,7 @@ class Fabric(Driver):
 
     def slots(self, claim: ResourceClaim) -> dict[str, str]:
         """One for each accelerator of the claim, and its request."""
-        requests = [want.request for want in wanted(claim) for _ in range(want.count)]
+        requests = [want.request for want in requested_devices(claim) for _ in range(want.count)]
         return {f"{claim.metadata.uid}/{i}": request for i, request in enumerate(requests)}
 
     def missing(self, claims: Sequence[ResourceClaim]) -> list[str]:
@@ -61,7 +61,9 @@ class Fabric(Driver):
         rack, missing, found = self.rack(node), self.missing(claims), []
         free = self.free(rack)
         if len(free) < len(missing):
-            raise Refused(f"{len(free)} accelerators left in rack {rack!r}, want {len(missing)}")
+            raise RefusedError(
+                f"{len(free)} accelerators left in rack {rack!r}, want {len(missing)}"
+            )
         for slot, device in zip(missing, free):
             time.sleep(self.attach_seconds)
             self.attached[slot] = (rack, device)

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable, Sequence
 
-from stower.driver import Allocation, Driver, Entry, Refused, wanted
+from stower.driver import Allocation, Driver, Entry, RefusedError, requested_devices
 from stower.live.driver import serve
 from stower.model.kinds import Pod, ResourceClaim
 
@@ -21,7 +21,7 @@ class Licences(Driver):
         for claim in claims:
             entry = self.taken.get(claim.metadata.uid)
             given = list(entry.devices) if entry is not None else []
-            for want in () if given else wanted(claim):
+            for want in () if given else requested_devices(claim):
                 product = want.class_name
                 count = (self.classes[product].parameters or {}).get("seats", 0)
                 free = [s for n in range(count) if (product, s := f"seat-{n}") not in used]
@@ -42,7 +42,7 @@ class Licences(Driver):
         """Seats for all, or for none."""
         found = self.seats(claims)
         if len(found) < len(claims):
-            raise Refused("no seat is left")
+            raise RefusedError("no seat is left")
         return found
 
     def deallocate(self, claim: Entry) -> None:

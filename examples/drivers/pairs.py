@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stower.driver import Allocation, Driver, Entry, Refused, claim_keys, wanted
+from stower.driver import Allocation, Driver, Entry, RefusedError, claim_keys, requested_devices
 from stower.live.driver import serve
 from stower.model.kinds import Pod, ResourceClaim
 
@@ -31,7 +31,10 @@ class Pairs(Driver):
             free = {(k, n) for k, n in free if (pool, f"{k}-{n}") not in used}
             for claim in claims if beside <= {pool} else ():
                 entry = self.taken.get(claim.metadata.uid)
-                given, wants = list(entry.devices) if entry is not None else [], wanted(claim)
+                given, wants = (
+                    list(entry.devices) if entry is not None else [],
+                    requested_devices(claim),
+                )
                 for want in () if given else wants:
                     kind = want.class_name.split(".")[0]
                     chosen = sorted(one for one in free if one[0] == kind)[: want.count]
@@ -56,7 +59,7 @@ class Pairs(Driver):
         for name in [node] if node else self.switches:
             if found := self.place(claims, name):
                 return found
-        raise Refused("no switch has all of it")
+        raise RefusedError("no switch has all of it")
 
     def deallocate(self, claim: Entry) -> None:
         self.beside.pop(claim.uid, None)

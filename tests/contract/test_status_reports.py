@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from stower.apiserver.server_process import Options
-from stower.pki.certificates import self_signed
+from stower.pki.certificates import make_self_signed
 from tests.contract.servers import Client, in_thread, until
 from tests.contract.test_live import PODS, add_nodes, add_pods, bound, condition_false, scheduler
 
@@ -141,7 +141,7 @@ def test_tls_with_files_that_are_read_again(served: Client, tmp_path: Path) -> N
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
     def write() -> ssl.SSLContext:
-        pem = self_signed("test", ("127.0.0.1",)).decode()
+        pem = make_self_signed("test", ("127.0.0.1",)).decode()
         end = "-----END CERTIFICATE-----\n"
         first, _, rest = pem.partition(end)
         key.write_text(rest)

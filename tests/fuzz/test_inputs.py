@@ -26,8 +26,8 @@ from stower.framework.plugin import Features
 from stower.live.access import read_access
 from stower.live.kubeconfig import AccessError
 from stower.model.errors import InvalidObject
-from stower.record.reader import Told, read
-from stower.record.recorder import Built, Recorder
+from stower.record.reader import RecordedEvent, read_recording
+from stower.record.recorder import EngineInputs, Recorder
 from stower.sim.hub_day import read_days
 from stower.sim.trial import script_of
 from stower.vms.config import BadConfig, read_config
@@ -62,8 +62,8 @@ def _kubeconfig(path: Path) -> None:
 
 
 def _recording(path: Path) -> None:
-    for told in read(path):
-        if isinstance(told, Told):
+    for told in read_recording(path):
+        if isinstance(told, RecordedEvent):
             msgspec.json.decode(told.writes)
 
 
@@ -80,7 +80,7 @@ def recording() -> bytes:
     """What a small engine was told."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.jsonl"
-        recorder = Recorder(path, Built(None, 7, 64, Features()), 2**30)
+        recorder = Recorder(path, EngineInputs(None, 7, 64, Features()), 2**30)
         recorder.record_engine("e")
         engine = build_engine(None, seed=7, cycles_per_step_max=64)
         pod = make_pod("p")

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stower.assembly import build_engine
-from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger, Refused
+from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger, RefusedError
 from stower.driver.controller import VIEWS
-from stower.driver.executor import carry_out
+from stower.driver.executor import execute
 from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, WriteFailed, WriteOk
 from stower.framework.writes import Write
@@ -50,7 +50,7 @@ class Counting(Driver):
         nodes = [node] if node else [name for name in self.devices if self.free(name) > 0][:1]
         own = [e for e in self.taken.values() if e.uid in {c.metadata.uid for c in claims}]
         if not nodes or self.free(nodes[0]) + len(own) < len(claims):
-            raise Refused(f"{len(claims)} wanted, {self.free(node)} left")
+            raise RefusedError(f"{len(claims)} wanted, {self.free(node)} left")
         return [Allocation([("device", nodes[0], c.metadata.uid)], nodes) for c in claims]
 
     def deallocate(self, claim: Entry) -> None:
@@ -226,7 +226,7 @@ class DriverProcess(Process):
 
     def _carry_out(self, output: Any) -> Any:
         try:
-            return carry_out(output, self.driver, self.ledger, self.cluster.write)
+            return execute(output, self.driver, self.ledger, self.cluster.write)
         except Crash:
             self.stop()
             return None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stower.driver import Allocation, Refused
+from stower.driver import Allocation, RefusedError
 from stower.framework.events import Observed, WatchType
 from stower.framework.writes import Bind
 from stower.model.kinds import Pod, ResourceClaim
@@ -74,7 +74,7 @@ class Broken(Counting):
     def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
         """While it is broken, nothing."""
         if self.broken:
-            raise Refused("broken")
+            raise RefusedError("broken")
         return super().allocate(claims, node)
 
     def deallocate(self, claim: object) -> None:

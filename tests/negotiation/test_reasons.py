@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stower.driver import Allocation, Refused
+from stower.driver import Allocation, RefusedError
 from stower.model.kinds import DeviceClass, Pod, ResourceClaim, ResourceClass
 from stower.model.kinds.resource_claim import ALLOCATION_MODE, IMMEDIATE
 from tests.builders import make_node
@@ -130,7 +130,7 @@ class Surprising(Counting):
     def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
         """On n2 only."""
         if node != "n2":
-            raise Refused("the cable is loose")
+            raise RefusedError("the cable is loose")
         return super().allocate(claims, node)
 
 

@@ -16,7 +16,7 @@ from stower.model.kinds import Namespace, Node, Pod
 from stower.model.kinds.pod import PodAffinityTerm, TopologySpreadConstraint
 from stower.model.meta import ObjectMeta
 from stower.model.selectors import LabelSelector, node_selector_matches
-from stower.model.taints import tolerated
+from stower.model.taints import is_tolerated
 from stower.plugins.inter_pod_affinity import InterPodAffinity
 from stower.plugins.pod_topology_spread import PodTopologySpread
 from stower.state.cluster import ClusterState
@@ -81,7 +81,7 @@ def included(constraint: TopologySpreadConstraint, pod: Pod, node: Node) -> bool
             return False
     if constraint.node_taints_policy == "Honor":
         hard = [t for t in node.spec.taints or () if t.effect in ("NoSchedule", "NoExecute")]
-        return all(tolerated(pod.spec.tolerations or (), t, False) for t in hard)
+        return all(is_tolerated(pod.spec.tolerations or (), t, False) for t in hard)
     return True
 
 

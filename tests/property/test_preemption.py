@@ -32,7 +32,7 @@ from stower.model.kinds.pod import TopologySpreadConstraint
 from stower.model.meta import ObjectMeta
 from stower.model.raw import decode
 from stower.model.selectors import node_selector_matches
-from stower.model.taints import tolerated
+from stower.model.taints import is_tolerated
 from stower.plugins.default_preemption import DefaultPreemption
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
@@ -270,7 +270,7 @@ def static_refusal(pod: Pod, node: Node) -> Status | None:
     if node.spec.unschedulable:  # which no pod here tolerates
         return HOPELESS, ("node(s) were unschedulable",)
     hard = [t for t in node.spec.taints or () if t.effect in ("NoSchedule", "NoExecute")]
-    if not all(tolerated(pod.spec.tolerations or (), t, False) for t in hard):
+    if not all(is_tolerated(pod.spec.tolerations or (), t, False) for t in hard):
         return HOPELESS, ("node(s) had untolerated taint(s)",)
     wanted = pod.spec.node_selector or {}
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None

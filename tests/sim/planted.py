@@ -13,7 +13,7 @@ import numpy as np
 from stower.controllers import vm_migrations
 from stower.controllers.vm_migrations import VmMigrationController
 from stower.devices.negotiation import scheduling
-from stower.driver import Refused
+from stower.driver import RefusedError
 from stower.engine import engine
 from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.cycle import reference, scheduling_cycle
@@ -261,7 +261,7 @@ def ledgers_forgotten() -> AbstractContextManager[Any]:
     """A driver does not look for devices of claims that are gone, nor of those that it frees."""
 
     def freed(self: Any, claim: Any) -> None:
-        raise Refused("never")
+        raise RefusedError("never")
 
     return patch.object(CountedDevices, "deallocate", freed)
 

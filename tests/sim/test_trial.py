@@ -12,8 +12,8 @@ from stower.cli.recordings import rebuild_engine
 from stower.engine.limits import Limits
 from stower.framework.plugin import Features
 from stower.model.times import SECOND_NS
-from stower.record.reader import read
-from stower.record.recorder import Built, Recorder
+from stower.record.reader import read_recording
+from stower.record.recorder import EngineInputs, Recorder
 from stower.record.replay import replay
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Checker
@@ -140,10 +140,12 @@ def test_a_failure_is_made_smaller() -> None:
 def test_each_life_of_each_scheduler_is_recorded_and_replays(tmp_path: Path) -> None:
     for seed in range(6):
         path = tmp_path / f"{seed}.ndjson.zst"
-        recorder = Recorder(path, Built(None, seed, Limits().cycles_per_step_max, Features()))
+        recorder = Recorder(
+            path, EngineInputs(None, seed, Limits().cycles_per_step_max, Features())
+        )
         found = Trial(script_of(seed, [f.name for f in FAULTS]), recording=recorder).run()
         recorder.close()
-        again = replay(read(path), rebuild_engine)
+        again = replay(read_recording(path), rebuild_engine)
         assert ("", None) == (found.law, again.difference)
         assert (found.steps, True) == (again.steps, again.engines > 1)
 

@@ -8,8 +8,8 @@ from stower.cli.recordings import rebuild_engine
 from stower.engine.limits import Limits
 from stower.framework.plugin import Features
 from stower.model.times import SECOND_NS
-from stower.record.reader import read
-from stower.record.recorder import Built, Recorder
+from stower.record.reader import read_recording
+from stower.record.recorder import EngineInputs, Recorder
 from stower.record.replay import replay
 from stower.sim.trial import Trial, script_of
 from stower.sim.vm_load import configuration_for
@@ -50,8 +50,8 @@ def test_a_run_with_vms_is_recorded_and_replays(tmp_path: Path) -> None:
         ruled = configuration_for(script, None)
         path = tmp_path / f"{seed}.ndjson.zst"
         limit = Limits().cycles_per_step_max
-        recorder = Recorder(path, Built(ruled, seed, limit, Features()))
+        recorder = Recorder(path, EngineInputs(ruled, seed, limit, Features()))
         found = Trial(script, recording=recorder).run()
         recorder.close()
-        again = replay(read(path), rebuild_engine)
+        again = replay(read_recording(path), rebuild_engine)
         assert ("", None, found.steps) == (found.law, again.difference, again.steps)

@@ -17,9 +17,9 @@ from fabric import Fabric  # noqa: E402
 from licences import Licences  # noqa: E402
 from pairs import Pairs  # noqa: E402
 
-from stower.driver import Allocation, Driver, Entry, MemoryLedger, Refused  # noqa: E402
+from stower.driver import Allocation, Driver, Entry, MemoryLedger, RefusedError  # noqa: E402
 from stower.driver.executor import call  # noqa: E402
-from stower.driver.messages import Freed, Freeing, Taken, Taking  # noqa: E402
+from stower.driver.messages import AllocateCall, AllocateResult, DeallocateCall, DeallocateResult  # noqa: E402
 from stower.model.kinds import Node, Pod, ResourceClaim, ResourceClass  # noqa: E402
 
 
@@ -53,14 +53,14 @@ class Kept:
         entries = tuple(
             Entry(c.metadata.uid, c.metadata.namespace, c.metadata.name, node) for c in claims
         )
-        answer = call(Taking(1, claims, node, entries), self.driver, self.ledger)
-        assert isinstance(answer, Taken)
+        answer = call(AllocateCall(1, claims, node, entries), self.driver, self.ledger)
+        assert isinstance(answer, AllocateResult)
         return answer.error or [entry.devices for entry in answer.entries]
 
     def free(self, *claims: ResourceClaim) -> None:
         for one in claims:
             entry = self.ledger.entries[one.metadata.uid]
-            assert Freed(1) == call(Freeing(1, entry), self.driver, self.ledger)
+            assert DeallocateResult(1) == call(DeallocateCall(1, entry), self.driver, self.ledger)
 
 
 def devices(*names: tuple[str, str]) -> list[list[tuple[str, str, str]]]:
@@ -182,7 +182,7 @@ def test_a_pair_is_on_one_switch_or_nowhere() -> None:
     assert devices(("b-1/left", "gpu-0"), ("b-1/left", "nic-0")) == found.take("b-1", gpu, nic)
     other = [claim("gpu-2", "gpu.pairs"), claim("nic-2", "nic.pairs")]
     assert ["b-1"] == [*found.driver.unsuitable_nodes(pod(*other), other, ["b-1"])]
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         found.driver.allocate(other, "")
     assert {"uid-gpu", "uid-nic"} == set(found.ledger.entries)
 

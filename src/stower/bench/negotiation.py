@@ -23,7 +23,7 @@ from stower.bench.timing import Times, settle_memory
 from stower.bench.workloads import BenchWorkload
 from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger
 from stower.driver.controller import VIEWS
-from stower.driver.executor import carry_out
+from stower.driver.executor import execute
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import ApiWrite, Bind, CreateObject, DeleteObject, PatchObject
 from stower.live.client import collection_path
@@ -172,7 +172,7 @@ class Negotiation:
         self, controller: Controller, driver: Driver, ledger: MemoryLedger, event: Any
     ) -> None:
         for output in controller.step(event, NOW_NS):
-            answer = carry_out(output, driver, ledger, self._carry_out)
+            answer = execute(output, driver, ledger, self._carry_out)
             self._drive(controller, driver, ledger, answer)
 
     # Requests

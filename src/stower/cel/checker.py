@@ -48,7 +48,7 @@ class Environment(NamedTuple):
     without: frozenset[str] = frozenset()
 
 
-class Checked(NamedTuple):
+class CheckedTree(NamedTuple):
     """The result of a check: the tree, the type of each node, and the possible overloads (names, in
     order) of each call.
 
@@ -87,13 +87,13 @@ class Checker:
         self.globals: dict[Node, str] = {}
         self.names: dict[Node, str] = {}
 
-    def check(self, tree: Node) -> Checked:
+    def check(self, tree: Node) -> CheckedTree:
         """Returns the tree with its types. Raises CompileError with all issues."""
         self.visit(tree)
         if self.issues:
             raise CompileError(sorted(set(self.issues)))
         types = {node: self.known.apply(type_, True) for node, type_ in self.types.items()}
-        return Checked(tree, types, self.overloads, self.globals, self.names)
+        return CheckedTree(tree, types, self.overloads, self.globals, self.names)
 
     def visit(self, node: Node) -> Type:
         match node:
@@ -112,7 +112,7 @@ class Checker:
             case Fold():
                 type_ = self.fold(node)
             case Struct():
-                type_ = self.undeclared(node.offset, node.name)
+                type_ = self.complain_undeclared(node.offset, node.name)
             case _:
                 raise AssertionError(node)
         self.types[node] = type_
@@ -122,7 +122,7 @@ class Checker:
         self.issues.append(Issue(offset, message))
         return ERROR
 
-    def undeclared(self, offset: int, name: str) -> Type:
+    def complain_undeclared(self, offset: int, name: str) -> Type:
         return self.complain(offset, f"undeclared reference to '{name}' (in container '')")
 
     def new_param(self) -> Type:
@@ -144,7 +144,7 @@ class Checker:
 
     def ident(self, node: Ident) -> Type:
         type_ = self.lookup(node.name)
-        return self.undeclared(node.offset, node.name) if type_ is None else type_
+        return self.complain_undeclared(node.offset, node.name) if type_ is None else type_
 
     def select(self, node: Select) -> Type:
         name = None if node.test else qualified(node)
@@ -188,7 +188,7 @@ class Checker:
         if node.target is None:
             overloads = self.function(node.function)
             if overloads is None:
-                return self.undeclared(node.offset, node.function.removeprefix("."))
+                return self.complain_undeclared(node.offset, node.function.removeprefix("."))
             return self.resolve(node, node.function, overloads, args, False)
         prefix = qualified(node.target)
         if prefix is not None and prefix.partition(".")[0] not in self.variables_in_scope():
@@ -200,7 +200,7 @@ class Checker:
         target = self.visit(node.target)
         overloads = self.function(node.function)
         if overloads is None:
-            return self.undeclared(node.offset, node.function)
+            return self.complain_undeclared(node.offset, node.function)
         return self.resolve(node, node.function, overloads, [target, *args], True)
 
     def function(self, name: str) -> tuple[Overload, ...] | None:
@@ -280,7 +280,7 @@ class Checker:
             return join(before, type_)
         return self.mismatch(offset, before, type_)
 
-    def unwrapped(self, node: Node, is_optional: bool) -> Type:
+    def unwrapped_type(self, node: Node, is_optional: bool) -> Type:
         type_ = self.known.apply(self.visit(node))
         if not is_optional:
             return type_
@@ -293,7 +293,7 @@ class Checker:
     def list_of(self, node: ListOf) -> Type:
         type_: Type | None = None
         for index, item in enumerate(node.items):
-            type_ = self.join(item.offset, type_, self.unwrapped(item, index in node.optional))
+            type_ = self.join(item.offset, type_, self.unwrapped_type(item, index in node.optional))
         return list_of(type_ or self.new_param())
 
     def map_of(self, node: MapOf) -> Type:
@@ -301,7 +301,9 @@ class Checker:
         value_type: Type | None = None
         for key, value, is_optional in node.entries:
             key_type = self.join(key.offset, key_type, self.visit(key))
-            value_type = self.join(value.offset, value_type, self.unwrapped(value, is_optional))
+            value_type = self.join(
+                value.offset, value_type, self.unwrapped_type(value, is_optional)
+            )
         if key_type is None or value_type is None:
             return map_of(self.new_param(), self.new_param())
         return map_of(key_type, value_type)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from stower.cel.checker import Checked
+from stower.cel.checker import CheckedTree
 from stower.cel.macros import ACCU
 from stower.cel.syntax import Call, Fold, Ident, ListOf, Literal, MapOf, Node, Select
 from stower.cel.types import Type
@@ -44,7 +44,7 @@ class Range(NamedTuple):
     def plus(self, other: "Range") -> "Range":
         return Range(min(self.least + other.least, MOST), min(self.most + other.most, MOST))
 
-    def by(self, other: "Range") -> "Range":
+    def times(self, other: "Range") -> "Range":
         return Range(min(self.least * other.least, MOST), min(self.most * other.most, MOST))
 
     def factor(self, factor: float) -> "Range":
@@ -54,13 +54,13 @@ class Range(NamedTuple):
         return Range(min(self.least, other.least), max(self.most, other.most))
 
 
-def fixed(amount: int) -> Range:
+def fixed_range(amount: int) -> Range:
     """Returns the range with this single value."""
     return Range(amount, amount)
 
 
-NONE: Final = fixed(0)
-ONE: Final = fixed(1)
+NONE: Final = fixed_range(0)
+ONE: Final = fixed_range(1)
 UNKNOWN: Final = Range(0, MOST)
 
 
@@ -102,13 +102,13 @@ _COMPARED: Final = frozenset(
 ) | {"equals", "not_equals"}  # fmt: skip
 
 
-def estimate(checked: Checked, size_of: SizeOf) -> int:
+def estimate(checked: CheckedTree, size_of: SizeOf) -> int:
     """Returns the cost range. `size_of` returns the sizes of variables."""
     return _Coster(checked, size_of).cost(checked.tree).most
 
 
 class _Coster:
-    def __init__(self, checked: Checked, size_of: SizeOf) -> None:
+    def __init__(self, checked: CheckedTree, size_of: SizeOf) -> None:
         self.checked = checked
         self.size_of = size_of
         self.paths: dict[Node, Path] = {}
@@ -162,7 +162,7 @@ class _Coster:
             cost = cost.plus(self.cost(item))
             value = value.union(self.size_or_unknown(item))
         self.entries[node] = Entries("list", ONE, value)
-        return cost.plus(fixed(_LIST))
+        return cost.plus(fixed_range(_LIST))
 
     def map_of(self, node: MapOf) -> Range:
         cost = NONE
@@ -172,7 +172,7 @@ class _Coster:
             key = key.union(self.size_or_unknown(key_node))
             value = value.union(self.size_or_unknown(value_node))
         self.entries[node] = Entries("map", key, value)
-        return cost.plus(fixed(_MAP))
+        return cost.plus(fixed_range(_MAP))
 
     @staticmethod
     def is_bind(node: Fold) -> bool:
@@ -224,7 +224,7 @@ class _Coster:
             stepped = self.entry_sizes(node.step)
             if stepped is not None:
                 self.entries[node] = stepped
-        return cost.plus(count.by(each))
+        return cost.plus(count.times(each))
 
     def push_value(self, name: str, node: Node) -> None:
         self.push(name, _Local(self.path(node), self.size(node), self.entry_sizes(node)))
@@ -266,7 +266,7 @@ class _Coster:
         args = node.args
         if overload.startswith("list_sets_"):
             factor = 2 if "equivalent" in overload else 1
-            product = self.size_or_unknown(args[0]).by(self.size_or_unknown(args[1]))
+            product = self.size_or_unknown(args[0]).times(self.size_or_unknown(args[1]))
             return Estimate(product.factor(factor).plus(ONE))
         return (
             self.list_cost(overload, target, args)
@@ -278,25 +278,25 @@ class _Coster:
 
     def list_cost(self, overload: str, target: Node | None, args: list[Node]) -> Estimate | None:
         if overload == "lists_range":
-            return _allocating(1, fixed(_int_of(args[0], MOST)))
+            return _allocation_cost(1, fixed_range(_int_of(args[0], MOST)))
         if target is None:
             return None
         if overload == "list_slice":
             size = self.size_or_unknown(target)
             length = _int_of(args[1], size.most) - _int_of(args[0], 0)
-            return _allocating(1, fixed(length % (MOST + 1)))
+            return _allocation_cost(1, fixed_range(length % (MOST + 1)))
         if overload == "list_reverse":
-            return _allocating(1, self.size_or_unknown(target))
+            return _allocation_cost(1, self.size_or_unknown(target))
         if overload in ("list_flatten", "list_flatten_int"):
             depth = _int_of(args[0], MOST) if args else 1
-            return _allocating(float(depth), self.size_or_unknown(target))
+            return _allocation_cost(float(depth), self.size_or_unknown(target))
         if overload == "list_distinct":
             size = self.size_or_unknown(target)
-            return _allocating(2, size.by(size))
+            return _allocation_cost(2, size.times(size))
         if overload.endswith(("_sort", "_sortByAssociatedKeys")):
             size = self.size_or_unknown(target if overload.endswith("_sort") else args[0])
             is_text = overload.startswith(("list_string_", "list_bytes_"))
-            return _allocating(2 + _TRAVERSAL if is_text else 2, size.by(size))
+            return _allocation_cost(2 + _TRAVERSAL if is_text else 2, size.times(size))
         return None
 
     # ------------------------------------------------------------------------- Kubernetes' own
@@ -331,7 +331,7 @@ class _Coster:
         if name in ("find", "findAll") and target is not None:
             size = self.size_or_unknown(target)
             pattern = self.size_or_unknown(args[0]).factor(_REGEX)
-            cost = size.plus(ONE).factor(_TRAVERSAL).by(pattern)
+            cost = size.plus(ONE).factor(_TRAVERSAL).times(pattern)
             return Estimate(cost, Range(0, size.most))
         if name in ("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"):
             return Estimate(self.size_or_unknown(args[0]).factor(_TRAVERSAL))
@@ -360,14 +360,14 @@ class _Coster:
         each = ONE
         if type_.params[0].name in ("string", "bytes"):
             each = each.plus(self.item_size(target).factor(_TRAVERSAL))
-        return Estimate(size.by(each))
+        return Estimate(size.times(each))
 
     def join(self, target: Node, args: list[Node]) -> Estimate:
         count = self.size_or_unknown(target)
-        size = count.by(self.item_size(target)) if self.type(target).params else NONE
+        size = count.times(self.item_size(target)) if self.type(target).params else NONE
         if args:
             between = Range(max(count.least - 1, 0), max(count.most - 1, 0))
-            size = size.plus(self.size_or_unknown(args[0]).by(between))
+            size = size.plus(self.size_or_unknown(args[0]).times(between))
         return Estimate(size.factor(_TRAVERSAL), size)
 
     def equal(self, args: list[Node]) -> Estimate | None:
@@ -408,10 +408,10 @@ class _Coster:
             return Estimate(self.size_or_unknown(args[1]).factor(1))
         if overload == "matches_string" and target is not None:
             text = self.size_or_unknown(target).plus(ONE).factor(_TRAVERSAL)
-            return Estimate(text.by(self.size_or_unknown(args[0]).factor(_REGEX)))
+            return Estimate(text.times(self.size_or_unknown(args[0]).factor(_REGEX)))
         if overload == "contains_string" and target is not None:
             text = self.size_or_unknown(target).factor(_TRAVERSAL)
-            return Estimate(text.by(self.size_or_unknown(args[0]).factor(_TRAVERSAL)))
+            return Estimate(text.times(self.size_or_unknown(args[0]).factor(_TRAVERSAL)))
         if overload in ("logical_and", "logical_or"):
             both = Range(costs[0].least, costs[0].plus(costs[1]).most)
             return Estimate(both, with_args=False)
@@ -458,11 +458,11 @@ class _Coster:
             return self.sizes[node]
         if isinstance(node, Literal):
             is_long = node.kind in ("string", "bytes")
-            return fixed(len(node.value) if is_long else 1)
+            return fixed_range(len(node.value) if is_long else 1)
         if isinstance(node, ListOf):
-            return fixed(len(node.items))
+            return fixed_range(len(node.items))
         if isinstance(node, MapOf):
-            return fixed(len(node.entries))
+            return fixed_range(len(node.entries))
         most = self.size_of(self.path(node))
         if most is not None:
             self.sizes[node] = Range(0, most)
@@ -489,8 +489,8 @@ class _Coster:
         return local.entries if local is not None else None
 
 
-def _allocating(factor: float, size: Range) -> Estimate:
-    return Estimate(size.factor(factor).plus(fixed(_LIST + 1)), size)
+def _allocation_cost(factor: float, size: Range) -> Estimate:
+    return Estimate(size.factor(factor).plus(fixed_range(_LIST + 1)), size)
 
 
 def _int_of(node: Node, otherwise: int) -> int:
@@ -515,4 +515,4 @@ def _replaced(size: Range, old: Range, new: Range) -> Range:
         count_least, kept_least = 0, size.least
     else:
         count_least = math.ceil(size.least / old.most)
-    return Range(count_least, count_most).by(new).plus(Range(kept_least, kept_most))
+    return Range(count_least, count_most).times(new).plus(Range(kept_least, kept_most))

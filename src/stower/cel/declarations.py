@@ -168,7 +168,7 @@ def _overload(text: str) -> Overload:
     return Overload(name.removeprefix("."), name[0] == ".", args, parse_type(result))
 
 
-def _generated() -> Iterator[str]:
+def _generate_lines() -> Iterator[str]:
     """Returns the lines that repeat one pattern for several types."""
     for function, prefix in (
         ("_<_", "less"), ("_<=_", "less_equals"), ("_>_", "greater"), ("_>=_", "greater_equals")
@@ -193,12 +193,12 @@ def _generated() -> Iterator[str]:
         yield f"format.{name}: format.{name} () kubernetes.NamedFormat"
 
 
-def _read(table: Iterator[str]) -> dict[str, tuple[Overload, ...]]:
+def _read_table(table: Iterator[str]) -> dict[str, tuple[Overload, ...]]:
     rows = (line.partition(": ") for line in table if line)
     return {name: tuple(_overload(o) for o in overloads.split(";")) for name, _, overloads in rows}
 
 
-FUNCTIONS: Final = _read(iter(_TABLE.splitlines())) | _read(_generated())
+FUNCTIONS: Final = _read_table(iter(_TABLE.splitlines())) | _read_table(_generate_lines())
 # Functions of the authorizer are declared, and cannot be called: there is no authorizer.
 DECLARED_ONLY: Final = frozenset(
     "path group serviceAccount resource subresource namespace name check errored error allowed "

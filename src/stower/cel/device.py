@@ -16,7 +16,14 @@ from stower.cel.macros import MACROS
 from stower.cel.program import Instantiation, Run, build
 from stower.cel.syntax import CompileError, Parser, explain
 from stower.cel.types import ANY, BOOL, DEVICE, DYN, QUANTITY, STRING, map_of
-from stower.cel.values import CelError, CostExceeded, Overlay, begin_work, read_semver, type_name
+from stower.cel.values import (
+    CelError,
+    CostExceededError,
+    Overlay,
+    begin_work,
+    read_semver,
+    type_name,
+)
 from stower.model.kinds.resource_slice import DeviceAttribute
 from stower.model.quantity import Quantity
 
@@ -169,28 +176,30 @@ def compile_selector(expression: str, gates: Gates = Gates()) -> Selector:  # no
         checked = Checker(environment(gates)).check(tree)
         check_literals(checked)
     except CompileError as error:
-        return _wrong(expression, f"compilation failed: {explain(expression, error.issues)}")
-    except CostExceeded:
-        return _wrong(expression, f"compilation failed: {COST_EXCEEDED}")
+        return _invalid_selector(
+            expression, f"compilation failed: {explain(expression, error.issues)}"
+        )
+    except CostExceededError:
+        return _invalid_selector(expression, f"compilation failed: {COST_EXCEEDED}")
     result = checked.types[tree]
     if result not in (BOOL, ANY) and not (gates.list_attributes and result == DYN):
-        return _wrong(
-            expression, f"must evaluate to bool or the unknown type, not {result.declared}"
+        return _invalid_selector(
+            expression, f"must evaluate to bool or the unknown type, not {result.declared_name}"
         )
     try:
         cost = estimate(checked, size_of)
         run = build(checked, ("device",), COST_MAX if cost > COST_MAX else None)
     except Instantiation as error:
         said = f"program instantiation failed: {error}"
-        return Selector(expression, _never, said, MOST, is_internal=True)
+        return Selector(expression, _fail_match, said, MOST, is_internal=True)
     return Selector(expression, _matcher(run), None, cost)
 
 
-def _wrong(expression: str, message: str) -> Selector:
-    return Selector(expression, _never, message, MOST)
+def _invalid_selector(expression: str, message: str) -> Selector:
+    return Selector(expression, _fail_match, message, MOST)
 
 
-def _never(device: Device) -> bool:
+def _fail_match(device: Device) -> bool:
     raise AssertionError("a selector with an error is not evaluated")
 
 
@@ -199,11 +208,11 @@ def _matcher(run: Run) -> Callable[[Device], bool]:
         """Returns whether the device is selected. Raises CelError if the evaluation fails."""
         try:
             value = run([device])
-        except CostExceeded:
+        except CostExceededError:
             raise CelError(COST_EXCEEDED) from None
         if type(value) is bool:
             return value
-        raise CelError(_NOT_BOOL.format(type_name(value), _no_bool(value)))
+        raise CelError(_NOT_BOOL.format(type_name(value), _not_bool_text(value)))
 
     return matches
 
@@ -211,7 +220,7 @@ def _matcher(run: Run) -> Callable[[Device], bool]:
 _NOT_BOOL: Final = "CEL result of type {} could not be converted to bool: {}"
 
 
-def _no_bool(value: Any) -> str:
+def _not_bool_text(value: Any) -> str:
     kind = type_name(value)
     match kind:
         case "int" | "uint":

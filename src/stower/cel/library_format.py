@@ -99,25 +99,25 @@ def _format(text: Any, values: Any) -> str:
     return "".join(said)
 
 
-def refused(letter: str, type_: str) -> str:
+def refusal_text(letter: str, type_: str) -> str:
     """Returns the error message for a clause that does not accept values of this type."""
     return f"error during formatting: {_WANTED[letter]}, was given {type_}"
 
 
-def _wrong(letter: str, value: Any) -> CelError:
-    return CelError(refused(letter, type_name(value)))
+def _value_error(letter: str, value: Any) -> CelError:
+    return CelError(refusal_text(letter, type_name(value)))
 
 
 def _clause(clause: str, value: Any, precision: int) -> str:
     kind = type(value)
     is_whole = kind in (int, Uint)
     if clause == "s":
-        return _shown(value, False)
+        return _show(value, False)
     if clause in "fe":
         if kind is str:
             value = _UNWRITABLE.get(value, value)
         if type(value) is not float:
-            raise _wrong(clause, value)
+            raise _value_error(clause, value)
         if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "∞" if value > 0 else "-∞"
         if clause == "f":
@@ -132,7 +132,7 @@ def _clause(clause: str, value: Any, precision: int) -> str:
     if clause in "xX" and kind in (str, bytes):
         text: str = (value.encode() if kind is str else value).hex()
         return text.upper() if clause == "X" else text
-    raise _wrong(clause, value)
+    raise _value_error(clause, value)
 
 
 def _quoted(text: str) -> str:
@@ -156,7 +156,7 @@ _ESCAPED: Final = {
 }  # fmt: skip
 
 
-def _shown(value: Any, nested: bool) -> str:
+def _show(value: Any, nested: bool) -> str:
     kind = type(value)
     charge(1)
     if kind is str:
@@ -178,9 +178,9 @@ def _shown(value: Any, nested: bool) -> str:
     if value is None:
         return "null"
     if kind is list:
-        return f"[{', '.join(_shown(item, True) for item in value)}]"
+        return f"[{', '.join(_show(item, True) for item in value)}]"
     if isinstance(value, dict):
-        entries = sorted((_shown(value_of(k), True), _shown(v, True)) for k, v in value.items())
+        entries = sorted((_show(value_of(k), True), _show(v, True)) for k, v in value.items())
         return f"{{{', '.join(f'{key}:{item}' for key, item in entries)}}}"
     if kind is TypeName:
         return str(value.name)
@@ -190,7 +190,7 @@ def _shown(value: Any, nested: bool) -> str:
         return f'{called}("{text}")' if nested and called else text
     if nested:
         raise CelError(f"error during formatting: no formatting function for {type_name(value)}")
-    raise _wrong("s", value)
+    raise _value_error("s", value)
 
 
 FUNCTIONS: Final[dict[str, Function]] = {"format": _format}

@@ -15,9 +15,9 @@ from stower.cel.values import (
     NOTHING,
     CelError,
     CidrValue,
-    Computed,
-    Maybe,
+    ComputedQuantity,
     NamedFormat,
+    OptionalValue,
     Semver,
     Url,
     no_overload,
@@ -38,15 +38,15 @@ from stower.model.quantity import Quantity, QuantityError, parse_quantity
 def of_type(kind: type | tuple[type, ...], function: Function) -> Function:
     """Returns a function that raises no_overload unless its first value is of this type."""
 
-    def checked(target: Any, *args: Any) -> Any:
+    def call_checked(target: Any, *args: Any) -> Any:
         if not isinstance(target, kind):
             raise no_overload()
         return function(target, *args)
 
-    return checked
+    return call_checked
 
 
-def _is(parse: Function) -> Function:
+def _make_parse_test(parse: Function) -> Function:
     """Returns a function that tests whether a text can be parsed."""
 
     def function(text: str, *args: Any) -> bool:
@@ -77,22 +77,22 @@ def _other_quantity(other: Any) -> Quantity:
     return other
 
 
-def _plus(quantity: Quantity, other: Any) -> Computed:
-    return Computed.from_quantity(quantity.add(_other_quantity(other)))
+def _plus(quantity: Quantity, other: Any) -> ComputedQuantity:
+    return ComputedQuantity.from_quantity(quantity.add(_other_quantity(other)))
 
 
-def _minus(quantity: Quantity, other: Any) -> Computed:
-    return Computed.from_quantity(quantity.sub(_other_quantity(other)))
+def _minus(quantity: Quantity, other: Any) -> ComputedQuantity:
+    return ComputedQuantity.from_quantity(quantity.sub(_other_quantity(other)))
 
 
 def _as_integer(quantity: Quantity) -> int:
-    whole = _exact(quantity)
+    whole = _exact_amount(quantity)
     if whole is None:
         raise CelError("cannot convert value to integer")
     return whole
 
 
-def _exact(quantity: Quantity) -> int | None:
+def _exact_amount(quantity: Quantity) -> int | None:
     """Returns the amount if upstream stores it as an int64, else None. This depends on the internal
     form of the quantity, not on its value."""
     if quantity.big or quantity.scale < 0:
@@ -106,7 +106,7 @@ def _float(quantity: Quantity) -> float:
     return mantissa / 10**-scale if scale < 0 else float(mantissa * 10**scale)
 
 
-def _compared(target: Any, other: Any) -> int:
+def _compare(target: Any, other: Any) -> int:
     """Returns -1, 0 or 1 for two quantities or two versions."""
     if isinstance(target, Quantity) and isinstance(other, Quantity):
         return target.cmp(other)
@@ -337,15 +337,15 @@ _FORMATS: Final[dict[str, Function]] = {
 }  # fmt: skip
 
 
-def _validate(format_: NamedFormat, text: Any) -> Maybe:
+def _validate(format_: NamedFormat, text: Any) -> OptionalValue:
     if type(text) is not str:
         raise no_overload()
     problems = list(_FORMATS[format_.name](text))
-    return Maybe(problems) if problems else NOTHING
+    return OptionalValue(problems) if problems else NOTHING
 
 
-def _named(name: str) -> Maybe:
-    return Maybe(NamedFormat(name)) if name in _FORMATS else NOTHING
+def _named_format(name: str) -> OptionalValue:
+    return OptionalValue(NamedFormat(name)) if name in _FORMATS else NOTHING
 
 
 def _format(name: str) -> Function:
@@ -353,35 +353,35 @@ def _format(name: str) -> Function:
 
 
 FUNCTIONS: Final[dict[str, Function]] = {
-    "quantity": texts(_quantity), "isQuantity": texts(_is(_quantity)),
-    "sign": of_type(Quantity, lambda q: q.sign), "compareTo": _compared,
-    "isGreaterThan": lambda a, b: _compared(a, b) > 0,
-    "isLessThan": lambda a, b: _compared(a, b) < 0,
+    "quantity": texts(_quantity), "isQuantity": texts(_make_parse_test(_quantity)),
+    "sign": of_type(Quantity, lambda q: q.sign), "compareTo": _compare,
+    "isGreaterThan": lambda a, b: _compare(a, b) > 0,
+    "isLessThan": lambda a, b: _compare(a, b) < 0,
     "asApproximateFloat": of_type(Quantity, _float), "asInteger": of_type(Quantity, _as_integer),
-    "isInteger": of_type(Quantity, lambda q: _exact(q) is not None),
+    "isInteger": of_type(Quantity, lambda q: _exact_amount(q) is not None),
     "add": of_type(Quantity, _plus),
     "sub": of_type(Quantity, _minus),
-    "semver": texts(_semver, bool), "isSemver": texts(_is(_semver), bool),
+    "semver": texts(_semver, bool), "isSemver": texts(_make_parse_test(_semver), bool),
     "major": _part_of_version(0), "minor": _part_of_version(1), "patch": _part_of_version(2),
-    "ip": _ip, "isIP": texts(_is(parse_ip)), "ip.isCanonical": texts(_is_canonical),
+    "ip": _ip, "isIP": texts(_make_parse_test(parse_ip)), "ip.isCanonical": texts(_is_canonical),
     "family": of_type(_IPS, lambda ip: ip.version),
     "isUnspecified": of_type(_IPS, lambda ip: ip.is_unspecified),
     "isLoopback": of_type(_IPS, lambda ip: ip.is_loopback),
     "isLinkLocalMulticast": of_type(_IPS, _is_link_local_multicast),
     "isLinkLocalUnicast": of_type(_IPS, lambda ip: ip.is_link_local),
     "isGlobalUnicast": of_type(_IPS, _is_global),
-    "cidr": texts(parse_cidr), "isCIDR": texts(_is(parse_cidr)),
+    "cidr": texts(parse_cidr), "isCIDR": texts(_make_parse_test(parse_cidr)),
     "containsIP": of_type(CidrValue, _contains_ip),
     "containsCIDR": of_type(CidrValue, _contains_cidr),
     "prefixLength": of_type(CidrValue, lambda cidr: cidr.network.prefixlen),
     "masked": of_type(CidrValue, _masked),
-    "url": texts(_url), "isURL": texts(_is(_url)),
+    "url": texts(_url), "isURL": texts(_make_parse_test(_url)),
     "getScheme": of_type(Url, lambda url: url.scheme),
     "getHost": of_type(Url, lambda url: url.host),
     "getHostname": of_type(Url, lambda url: url.hostname),
     "getPort": of_type(Url, lambda url: url.port),
     "getEscapedPath": of_type(Url, lambda url: url.escaped_path),
     "getQuery": of_type(Url, lambda url: {key: list(values) for key, values in url.query}),
-    "validate": of_type(NamedFormat, _validate), "format.named": texts(_named),
+    "validate": of_type(NamedFormat, _validate), "format.named": texts(_named_format),
     **{f"format.{name}": _format(name) for name in _FORMATS},
 }  # fmt: skip

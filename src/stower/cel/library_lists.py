@@ -8,13 +8,13 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any, Final
 
-from stower.cel.library_standard import INDEX_OF, LAST_INDEX_OF, add, contained
+from stower.cel.library_standard import INDEX_OF, LAST_INDEX_OF, add, is_contained
 from stower.cel.library_times import TIME_MIN, Function
 from stower.cel.values import (
     NOTHING,
     CelError,
     Duration,
-    Maybe,
+    OptionalValue,
     Timestamp,
     Uint,
     charge,
@@ -32,7 +32,7 @@ def lists(function: Function, *others: type) -> Function:
     """Returns a function of a list and of values of these types, with type checks; the last ones
     are optional."""
 
-    def checked(target: Any, *args: Any) -> Any:
+    def call_checked(target: Any, *args: Any) -> Any:
         if type(target) is not list or len(args) > len(others):
             raise no_overload()
         if any(type(arg) is not other for arg, other in zip(args, others)):
@@ -40,7 +40,7 @@ def lists(function: Function, *others: type) -> Function:
         charge(len(target))
         return function(target, *args)
 
-    return checked
+    return call_checked
 
 
 def _slice(items: list[Any], start: int, end: int) -> list[Any]:
@@ -106,16 +106,16 @@ def _sort_by(items: list[Any], keys: list[Any]) -> list[Any]:
 
 def _order(a: Any, b: Any) -> int:
     """Compares two values for sorting; values without an order keep their positions."""
-    return _is_more(a, b) - _is_more(b, a)
+    return _is_greater(a, b) - _is_greater(b, a)
 
 
 def _is_sorted(items: list[Any]) -> bool:
     if any(type(item) not in COMPARABLE for item in items):
         raise no_overload()
-    return not any(_is_more(a, b) for a, b in pairwise(items))
+    return not any(_is_greater(a, b) for a, b in pairwise(items))
 
 
-def _is_more(a: Any, b: Any) -> bool:
+def _is_greater(a: Any, b: Any) -> bool:
     """Returns whether a is more than b; False if they have no order."""
     try:
         return compare(a, b) > 0
@@ -141,18 +141,18 @@ def _sum(items: Any, start: Any) -> Any:
 
 
 def _extreme(name: str, wanted: int) -> Function:
-    def extreme(items: list[Any]) -> Any:
+    def find_extreme(items: list[Any]) -> Any:
         if not items:
             raise CelError(f"{name} called on empty list")
         best = items[0]
         if any(type(item) not in COMPARABLE for item in items):
             raise no_overload()
         for item in items[1:]:
-            if _is_more(item, best) if wanted > 0 else _is_more(best, item):
+            if _is_greater(item, best) if wanted > 0 else _is_greater(best, item):
                 best = item
         return best
 
-    return lists(extreme)
+    return lists(find_extreme)
 
 
 def _list_index_of(target: Any, *args: Any) -> int:
@@ -172,7 +172,7 @@ def _list_last_index_of(target: Any, *args: Any) -> int:
 
 
 def _sets_contains(items: list[Any], others: list[Any]) -> bool:
-    return all(contained(other, items) for other in others)
+    return all(is_contained(other, items) for other in others)
 
 
 def _sets_equivalent(items: list[Any], others: list[Any]) -> bool:
@@ -180,21 +180,21 @@ def _sets_equivalent(items: list[Any], others: list[Any]) -> bool:
 
 
 def _sets_intersects(items: list[Any], others: list[Any]) -> bool:
-    return any(contained(other, items) for other in others)
+    return any(is_contained(other, items) for other in others)
 
 
-def maybes(function: Function) -> Function:
+def optionals(function: Function) -> Function:
     """Returns a function of an optional value, with a type check."""
 
-    def checked(target: Any, *args: Any) -> Any:
-        if type(target) is not Maybe:
+    def call_checked(target: Any, *args: Any) -> Any:
+        if type(target) is not OptionalValue:
             raise no_overload()
         return function(target, *args)
 
-    return checked
+    return call_checked
 
 
-def _value(maybe: Maybe) -> Any:
+def _value(maybe: OptionalValue) -> Any:
     if not maybe.is_some:
         raise CelError("optional.none() dereference")
     return maybe.value
@@ -203,15 +203,15 @@ def _value(maybe: Maybe) -> Any:
 _ZERO: Final = (False, 0, 0.0, "", b"", None, Duration(0), Timestamp(TIME_MIN))
 
 
-def _of_non_zero(value: Any) -> Maybe:
+def _of_non_zero(value: Any) -> OptionalValue:
     is_empty = isinstance(value, list | dict) and not value
     if is_empty or any(type(value) in (type(zero), Uint) and value == zero for zero in _ZERO):
         return NOTHING
-    return Maybe(value)
+    return OptionalValue(value)
 
 
 def _unwrap(items: Any) -> list[Any]:
-    if type(items) is not list or any(type(item) is not Maybe for item in items):
+    if type(items) is not list or any(type(item) is not OptionalValue for item in items):
         raise no_overload()
     return [item.value for item in items if item.is_some]
 
@@ -247,11 +247,11 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "isSorted": lists(_is_sorted), "sum": _sum, "max": _extreme("max", 1),
     "min": _extreme("min", -1), "indexOf": _list_index_of, "lastIndexOf": _list_last_index_of,
     "sets.contains": lists(_sets_contains, list), "sets.equivalent": lists(_sets_equivalent, list),
-    "sets.intersects": lists(_sets_intersects, list), "optional.of": Maybe,
+    "sets.intersects": lists(_sets_intersects, list), "optional.of": OptionalValue,
     "optional.ofNonZeroValue": _of_non_zero, "optional.none": lambda: NOTHING,
-    "value": maybes(_value), "hasValue": maybes(lambda maybe: maybe.is_some),
-    "first": lists(lambda items: Maybe(items[0]) if items else NOTHING),
-    "last": lists(lambda items: Maybe(items[-1]) if items else NOTHING),
+    "value": optionals(_value), "hasValue": optionals(lambda maybe: maybe.is_some),
+    "first": lists(lambda items: OptionalValue(items[0]) if items else NOTHING),
+    "last": lists(lambda items: OptionalValue(items[-1]) if items else NOTHING),
     "optional.unwrap": _unwrap, "unwrapOpt": _unwrap, "cel.@mapInsert": _insert,
     "includes": _includes,
 }  # fmt: skip

@@ -33,10 +33,10 @@ from stower.cel.values import (
     Timestamp,
     TypeName,
     Uint,
-    cannot,
     charge,
     charge_text,
     compare,
+    conversion_error,
     equal,
     is_same,
     lookup_key,
@@ -50,7 +50,7 @@ UINT_MAX: Final = 2**64 - 1
 # ------------------------------------------------------------------------------------ arithmetic
 
 
-def _whole(result: int, kind: type) -> Any:
+def _check_range(result: int, kind: type) -> Any:
     if kind is Uint:
         if not 0 <= result <= UINT_MAX:
             raise CelError("unsigned integer overflow")
@@ -65,7 +65,7 @@ def add(a: Any, b: Any) -> Any:
     kind, other = type(a), type(b)
     if kind is other:
         if kind is int or kind is Uint:
-            return _whole(int(a) + int(b), kind)
+            return _check_range(int(a) + int(b), kind)
         if kind is float:
             return a + b
         if kind is list:
@@ -88,7 +88,7 @@ def subtract(a: Any, b: Any) -> Any:
     kind, other = type(a), type(b)
     if kind is other:
         if kind is int or kind is Uint:
-            return _whole(int(a) - int(b), kind)
+            return _check_range(int(a) - int(b), kind)
         if kind is float:
             return a - b
         if kind is Duration or kind is Timestamp:
@@ -102,7 +102,7 @@ def multiply(a: Any, b: Any) -> Any:
     """`a * b`."""
     kind = type(a)
     if kind is type(b) and kind in (int, Uint):
-        return _whole(int(a) * int(b), kind)
+        return _check_range(int(a) * int(b), kind)
     if kind is float and type(b) is float:
         return a * b
     raise no_overload()
@@ -122,7 +122,7 @@ def divide(a: Any, b: Any) -> Any:
     if b == 0:
         raise CelError("division by zero")
     quotient = abs(int(a)) // abs(int(b))
-    return _whole(quotient if (a < 0) == (b < 0) else -quotient, kind)
+    return _check_range(quotient if (a < 0) == (b < 0) else -quotient, kind)
 
 
 def modulo(a: Any, b: Any) -> Any:
@@ -141,7 +141,7 @@ def modulo(a: Any, b: Any) -> Any:
 def negate(a: Any) -> Any:
     """`-a`."""
     if type(a) is int:
-        return _whole(-a, int)
+        return _check_range(-a, int)
     if type(a) is float:
         return -a
     raise no_overload()
@@ -154,7 +154,7 @@ def inverted(a: Any) -> Any:
     raise no_overload()
 
 
-def ordered(*wanted: int) -> Function:
+def make_comparison(*wanted: int) -> Function:
     """Returns a comparison that is true for these results of `compare`."""
 
     def comparison(a: Any, b: Any) -> bool:
@@ -163,7 +163,7 @@ def ordered(*wanted: int) -> Function:
     return comparison
 
 
-def contained(item: Any, container: Any) -> bool:
+def is_contained(item: Any, container: Any) -> bool:
     """`item in container`."""
     if isinstance(container, dict):
         return lookup_key(item) in container
@@ -192,7 +192,7 @@ def to_bool(value: Any) -> bool:
             return True
         if value in ("0", "f", "F", "FALSE", "false", "False"):
             return False
-    raise cannot(value, "bool")
+    raise conversion_error(value, "bool")
 
 
 def to_bytes(value: Any) -> bytes:
@@ -201,7 +201,7 @@ def to_bytes(value: Any) -> bytes:
         return value
     if type(value) is str:
         return value.encode()
-    raise cannot(value, "bytes")
+    raise conversion_error(value, "bytes")
 
 
 # As Go writes them: a single underscore may stand between digits.
@@ -223,7 +223,7 @@ def to_double(value: Any) -> float:
         return float(value)
     if type(value) is str and (number := _parsed_double(value)) is not None:
         return number
-    raise cannot(value, "double")
+    raise conversion_error(value, "double")
 
 
 def _parsed_double(text: str) -> float | None:
@@ -244,7 +244,7 @@ def to_int(value: Any) -> int:
     if kind is int:
         return int(value)
     if kind is Uint:
-        return int(_whole(int(value), int))
+        return int(_check_range(int(value), int))
     if kind is float:
         if not -(2.0**63) < value < 2.0**63:
             raise CelError("integer overflow")
@@ -255,7 +255,7 @@ def to_int(value: Any) -> int:
         return int(value.ns // SECOND)
     if kind is Duration:
         return int(value.ns)
-    raise cannot(value, "int")
+    raise conversion_error(value, "int")
 
 
 def to_uint(value: Any) -> Uint:
@@ -264,14 +264,14 @@ def to_uint(value: Any) -> Uint:
     if kind is Uint:
         return Uint(value)
     if kind is int:
-        return Uint(_whole(value, Uint))
+        return Uint(_check_range(value, Uint))
     if kind is float:
         if not 0 <= value < 2.0**64:
             raise CelError("unsigned integer overflow")
         return Uint(int(value))
     if kind is str and value.isascii() and value.isdigit() and int(value) <= UINT_MAX:
         return Uint(int(value))
-    raise cannot(value, "uint")
+    raise conversion_error(value, "uint")
 
 
 def to_string(value: Any) -> str:
@@ -298,7 +298,7 @@ def to_string(value: Any) -> str:
         return str(value)
     if kind is CidrValue:
         return f"{value.address}/{value.network.prefixlen}"
-    raise cannot(value, "string")
+    raise conversion_error(value, "string")
 
 
 def go_float(value: float) -> str:
@@ -336,7 +336,7 @@ def texts(function: Function, *others: type) -> Function:
     """Returns a function of a string and of values of these types, with type checks; the last ones
     are optional."""
 
-    def checked(target: Any, *args: Any) -> Any:
+    def call_checked(target: Any, *args: Any) -> Any:
         if type(target) is not str or len(args) > len(others):
             raise no_overload()
         if any(type(arg) is not other for arg, other in zip(args, others)):
@@ -344,7 +344,7 @@ def texts(function: Function, *others: type) -> Function:
         charge_text(len(target))
         return function(target, *args)
 
-    return checked
+    return call_checked
 
 
 @lru_cache(maxsize=256)
@@ -381,11 +381,11 @@ def _matches(text: str, regex: str) -> bool:
 
 
 def _find(text: str, regex: str) -> str:
-    match = _sought(regex).search(text)
+    match = _compile_regex(regex).search(text)
     return "" if match is None else str(match[0])
 
 
-def _sought(regex: str) -> Any:
+def _compile_regex(regex: str) -> Any:
     try:
         return pattern(regex)
     except CelError as error:
@@ -393,7 +393,7 @@ def _sought(regex: str) -> Any:
 
 
 def _find_all(text: str, regex: str, most: int = -1) -> list[str]:
-    found = [str(match[0]) for match in _sought(regex).finditer(text)]
+    found = [str(match[0]) for match in _compile_regex(regex).finditer(text)]
     return found if most < 0 else found[:most]
 
 
@@ -487,8 +487,9 @@ def to_type(value: Any) -> TypeName:
 
 FUNCTIONS: Final[dict[str, Function]] = {
     "!_": inverted, "-_": negate, "_+_": add, "_-_": subtract, "_*_": multiply, "_/_": divide,
-    "_%_": modulo, "_==_": equal, "_!=_": lambda a, b: not is_same(a, b), "_<_": ordered(-1),
-    "_<=_": ordered(-1, 0), "_>_": ordered(1), "_>=_": ordered(1, 0), "@in": contained,
+    "_%_": modulo, "_==_": equal, "_!=_": lambda a, b: not is_same(a, b),
+    "_<_": make_comparison(-1), "_<=_": make_comparison(-1, 0), "_>_": make_comparison(1),
+    "_>=_": make_comparison(1, 0), "@in": is_contained,
     "size": size, "type": to_type, "bool": to_bool, "bytes": to_bytes, "double": to_double,
     "duration": to_duration, "dyn": lambda value: value, "int": to_int, "string": to_string,
     "timestamp": to_timestamp, "uint": to_uint,

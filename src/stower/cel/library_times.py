@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from stower.cel.values import CelError, Duration, Timestamp, cannot, no_overload
+from stower.cel.values import CelError, Duration, Timestamp, conversion_error, no_overload
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -73,7 +73,7 @@ def to_duration(value: Any) -> Duration:
         return value
     ns = _parsed_span(value) if type(value) is str else None
     if ns is None:
-        raise cannot(value, "google.protobuf.Duration")
+        raise conversion_error(value, "google.protobuf.Duration")
     return Duration(ns)
 
 
@@ -121,19 +121,19 @@ def to_timestamp(value: Any) -> Timestamp:
         return moment(value * SECOND)
     match = _TIME.match(value) if type(value) is str else None
     if match is None:
-        raise cannot(value, "google.protobuf.Timestamp")
+        raise conversion_error(value, "google.protobuf.Timestamp")
     offset = 0
     if match[8]:
         hours, minutes = int(match[9]), int(match[10])
         if hours > 24 or minutes > 60:  # sic
-            raise cannot(value, "google.protobuf.Timestamp")
+            raise conversion_error(value, "google.protobuf.Timestamp")
         offset = (hours * 3600 + minutes * 60) * (1 if match[8] == "+" else -1)
     year, *rest = (int(match[i]) for i in range(1, 7))
     try:
         # Python has no year 0, and its last year ends too soon for some offsets.
         there = datetime(year + _CYCLE_YEARS if year < 5000 else year, *rest, tzinfo=UTC)  # type: ignore[arg-type,misc]
     except ValueError:
-        raise cannot(value, "google.protobuf.Timestamp") from None
+        raise conversion_error(value, "google.protobuf.Timestamp") from None
     since = there - _EPOCH - (_CYCLE if year < 5000 else timedelta())
     fraction = int((match[7] or "0")[:9].ljust(9, "0"))
     return moment((since // timedelta(seconds=1) - offset) * SECOND + fraction, offset)
@@ -172,8 +172,8 @@ def _zone(name: str) -> int | ZoneInfo:
     """Parses a time zone: a text with a colon is an offset, which is returned in seconds."""
     hours, colon, minutes = name.partition(":")
     if colon:
-        east = _whole(hours) * 60
-        east = east - _whole(minutes) if name[0] == "-" else east + _whole(minutes)
+        east = _parse_integer(hours) * 60
+        east = east - _parse_integer(minutes) if name[0] == "-" else east + _parse_integer(minutes)
         return east * 60
     if name in ("", "UTC", "Local"):
         return 0
@@ -183,7 +183,7 @@ def _zone(name: str) -> int | ZoneInfo:
         raise CelError(f"unknown time zone {name}") from None
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     """Parses an integer like Go's strconv.Atoi, within the range of the calendar."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits.isdigit() or not digits.isascii():

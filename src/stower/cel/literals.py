@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from stower.cel.checker import Checked
-from stower.cel.library_format import clauses, refused
+from stower.cel.checker import CheckedTree
+from stower.cel.library_format import clauses, refusal_text
 from stower.cel.library_standard import pattern
 from stower.cel.library_times import to_duration, to_timestamp
 from stower.cel.syntax import Call, CompileError, Fold, Issue, ListOf, Literal, MapOf, Node, Select
@@ -17,11 +17,11 @@ from stower.cel.types import Type
 from stower.cel.values import CelError
 
 
-def check_literals(checked: Checked) -> None:
+def check_literals(checked: CheckedTree) -> None:
     """Raises CompileError if a literal is invalid where it is used."""
     issues = [
         *_walk(checked.tree, _call_issues),
-        *_walk(checked.tree, lambda node: _mixed(node, checked), stops_at="format"),
+        *_walk(checked.tree, lambda node: _find_mixed(node, checked), stops_at="format"),
         *_walk(checked.tree, lambda node: _format_issues(node, checked)),
     ]
     if issues:
@@ -84,7 +84,7 @@ _FORMATTED: Final = {
 }
 
 
-def _format_issues(node: Node, checked: Checked) -> Iterator[Issue]:
+def _format_issues(node: Node, checked: CheckedTree) -> Iterator[Issue]:
     """Returns the issues of a literal format string and of its literal list of values."""
     if not isinstance(node, Call) or node.function != "format" or len(node.args) != 1:
         return
@@ -95,9 +95,9 @@ def _format_issues(node: Node, checked: Checked) -> Iterator[Issue]:
     try:
         for part in clauses(text.value, lambda at: at < len(values.items)):
             if isinstance(part, tuple):
-                bad = _unformatted(part[0], values.items[used], checked)
+                bad = _find_unformatted(part[0], values.items[used], checked)
                 if bad is not None:
-                    yield Issue(bad.offset, refused(part[0], checked.types[bad].runtime))
+                    yield Issue(bad.offset, refusal_text(part[0], checked.types[bad].runtime))
                     return
                 used += 1
     except CelError as error:
@@ -111,26 +111,26 @@ def _format_issues(node: Node, checked: Checked) -> Iterator[Issue]:
         )
 
 
-def _unformatted(letter: str, node: Node, checked: Checked) -> Node | None:
+def _find_unformatted(letter: str, node: Node, checked: CheckedTree) -> Node | None:
     """Returns the part of a value that the clause does not accept, or None."""
     if checked.types[node].name not in _FORMATTED[letter]:
         return node
     if letter == "s" and isinstance(node, ListOf | MapOf):
-        bad = (_unformatted(letter, child, checked) for child in children(node))
+        bad = (_find_unformatted(letter, child, checked) for child in children(node))
         return next((part for part in bad if part is not None), None)
     return None
 
 
-def _mixed(node: Node, checked: Checked) -> Iterator[Issue]:
+def _find_mixed(node: Node, checked: CheckedTree) -> Iterator[Issue]:
     if isinstance(node, ListOf):
-        yield from islice(_different(node.items, node.optional, checked), 1)
+        yield from islice(_find_different(node.items, node.optional, checked), 1)
     elif isinstance(node, MapOf):
         optional = {i for i, entry in enumerate(node.entries) if entry[2]}
-        yield from _different([entry[0] for entry in node.entries], set(), checked)
-        yield from _different([entry[1] for entry in node.entries], optional, checked)
+        yield from _find_different([entry[0] for entry in node.entries], set(), checked)
+        yield from _find_different([entry[1] for entry in node.entries], optional, checked)
 
 
-def _different(items: list[Node], optional: set[int], checked: Checked) -> Iterator[Issue]:
+def _find_different(items: list[Node], optional: set[int], checked: CheckedTree) -> Iterator[Issue]:
     first: Type | None = None
     for index, item in enumerate(items):
         type_ = checked.types[item]

@@ -107,7 +107,7 @@ def _insert(tested: int | None, with_key: bool) -> Build:
     return build
 
 
-def bound(at: int, name: str, value: Node, result: Node) -> Node:
+def bind_name(at: int, name: str, value: Node, result: Node) -> Node:
     """Returns the tree in which the name in `result` has the value."""
     nothing = ListOf(at, [])
     return Fold(at, nothing, UNUSED, None, name, value, _bool(at, False), Ident(at, name), result)
@@ -119,7 +119,7 @@ def _bind(parser: Parser, offset: int, target: Node | None, args: list[Node]) ->
     name = args[0]
     if not isinstance(name, Ident):
         return parser.refuse(name.offset, "cel.bind() variable names must be simple identifiers")
-    return bound(offset, name.name, args[1], args[2])
+    return bind_name(offset, name.name, args[1], args[2])
 
 
 def _opt_map(function: str, wraps: bool) -> Macro:
@@ -130,7 +130,7 @@ def _opt_map(function: str, wraps: bool) -> Macro:
                 name.offset, f"{function}() variable name must be a simple identifier"
             )
         assert target is not None
-        value = bound(offset, name.name, Call(offset, "value", target, []), mapped)
+        value = bind_name(offset, name.name, Call(offset, "value", target, []), mapped)
         some = call(offset, "optional.of", value) if wraps else value
         none = call(offset, "optional.none")
         return call(offset, "_?_:_", Call(offset, "hasValue", target, []), some, none)
@@ -152,7 +152,7 @@ def _sort_by(parser: Parser, offset: int, target: Node | None, args: list[Node])
     given = "@__sortBy_input__"
     init, condition, step, result = _collect(None, 1)(offset, [name, key])
     keys = Fold(offset, Ident(offset, given), name.name, None, ACCU, init, condition, step, result)
-    return bound(
+    return bind_name(
         offset, given, target,
         Call(offset, "@sortByAssociatedKeys", Ident(offset, given), [keys]),
     )  # fmt: skip

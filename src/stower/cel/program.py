@@ -3,7 +3,7 @@ returns the value of the expression.
 
 Each node of the tree becomes a closure, which takes a frame: a list with one slot for each variable
 and for each name that a comprehension introduces. Work is counted, and an evaluation that exceeds
-its limit ends in CostExceeded. Must not know devices or claims.
+its limit ends in CostExceededError. Must not know devices or claims.
 
 Source: cel-go interpreter (errors: `&&` and `||` ignore the error of one operand if the other
 operand decides; a comprehension's accumulator keeps errors).
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from stower.cel import library_format, library_kubernetes, library_lists, library_standard
-from stower.cel.checker import Checked
+from stower.cel.checker import CheckedTree
 from stower.cel.declarations import FUNCTIONS as DECLARED
 from stower.cel.declarations import TYPE_NAMES
 from stower.cel.syntax import Call, Fold, Ident, ListOf, Literal, MapOf, Node, Select
@@ -21,8 +21,8 @@ from stower.cel.values import (
     NO_OVERLOAD,
     NOTHING,
     CelError,
-    CostExceeded,
-    Maybe,
+    CostExceededError,
+    OptionalValue,
     Overlay,
     TypeName,
     Uint,
@@ -55,25 +55,25 @@ class Instantiation(Exception):
     """Raised if a constant in the expression cannot be converted."""
 
 
-def build(checked: Checked, variables: Sequence[str], steps_max: int | None) -> Run:
+def build(checked: CheckedTree, variables: Sequence[str], steps_max: int | None) -> Run:
     """Returns the program: a function of the list of the variables' values.
 
-    The function raises CostExceeded if its work exceeds values.WORK_MAX or, with `steps_max`, if
-    more than this number of nodes is evaluated in loops.
+    The function raises CostExceededError if its work exceeds values.WORK_MAX or, with `steps_max`,
+    if more than this number of nodes is evaluated in loops.
     """
     builder = _Builder(checked, variables, steps_max)
     run = builder.visit(checked.tree)
     slots, size = [None] * (builder.slots - len(variables)), builder.visited
 
-    def whole(frame: Frame) -> Any:
+    def run_program(frame: Frame) -> Any:
         begin_work()
         charge(size)
         return run([*frame, *slots])
 
-    return whole
+    return run_program
 
 
-class _Later:
+class _LazyValue:
     """The value of a name of `cel.bind`, evaluated at its first use."""
 
     __slots__ = ("run", "value")
@@ -84,7 +84,9 @@ class _Later:
 
 
 class _Builder:
-    def __init__(self, checked: Checked, variables: Sequence[str], steps_max: int | None) -> None:
+    def __init__(
+        self, checked: CheckedTree, variables: Sequence[str], steps_max: int | None
+    ) -> None:
         self.checked = checked
         self.globals = {name: slot for slot, name in enumerate(variables)}
         self.names: list[tuple[str, int]] = []
@@ -158,8 +160,8 @@ class _Builder:
             return lambda frame: False  # what is looked for is not even worked out
         if name == "sum":
             zero = library_lists.zero(self.checked.overloads[node][0])
-            return _called(name, lambda items: function(items, zero), runs)
-        return _called(name, function, runs)
+            return _build_call(name, lambda items: function(items, zero), runs)
+        return _build_call(name, function, runs)
 
     def is_constant(self, node: Node) -> bool:
         return isinstance(node, Literal) or node in self.constants
@@ -187,7 +189,7 @@ class _Builder:
             for index, run in enumerate(runs):
                 value = run(frame)
                 if index in optional:
-                    if type(value) is not Maybe:
+                    if type(value) is not OptionalValue:
                         raise CelError(
                             "cannot initialize optional list element from non-optional value "
                             f"{value}"
@@ -208,7 +210,7 @@ class _Builder:
             for key_run, value_run, optional in entries:
                 key, value = key_run(frame), value_run(frame)
                 if optional:
-                    if type(value) is not Maybe:
+                    if type(value) is not OptionalValue:
                         raise CelError(
                             f"cannot initialize optional entry '{key}' from non-optional value "
                             f"{value}"
@@ -241,14 +243,14 @@ class _Builder:
         counter, steps_max = self.counter, self.steps_max
 
         def run(frame: Frame) -> Any:
-            pairs = _pairs(weighed(over(frame)), second >= 0)
+            pairs = _pairs(charge_size(over(frame)), second >= 0)
             frame[accu] = init(frame)
             for key, value in pairs:
                 charge(turn)
                 if steps_max is not None:
                     frame[counter] = (frame[counter] or 0) + _STEPS_OF_LOOP
                     if frame[counter] > steps_max:
-                        raise CostExceeded
+                        raise CostExceededError
                 frame[first] = key
                 if second >= 0:
                     frame[second] = value
@@ -272,7 +274,7 @@ class _Builder:
         self.names.pop()
 
         def run(frame: Frame) -> Any:
-            frame[slot] = _Later(init)
+            frame[slot] = _LazyValue(init)
             return result(frame)
 
         return run
@@ -293,7 +295,7 @@ def _slot(slot: int) -> Run:
         value = frame[slot]
         if isinstance(value, CelError):
             raise value
-        if type(value) is _Later:
+        if type(value) is _LazyValue:
             if value.run is not None:
                 try:
                     value.value = value.run(frame)
@@ -326,7 +328,7 @@ def field(value: Any, name: str) -> Any:
         pass
     if hasattr(type(value), "field"):  # a message
         return value.field(name)
-    if type(value) is Maybe:
+    if type(value) is OptionalValue:
         return select_optional(value, name)
     if type(value) is list:
         list_index(name)
@@ -334,7 +336,7 @@ def field(value: Any, name: str) -> Any:
 
 
 def _has(value: Any, name: str) -> bool:
-    if isinstance(value, Maybe):
+    if isinstance(value, OptionalValue):
         return value.is_some and _has(value.value, name)
     if hasattr(type(value), "field"):
         return True
@@ -351,18 +353,18 @@ def index(value: Any, key: Any) -> Any:
         try:
             return value[lookup_key(key)]
         except KeyError:
-            raise _missing(key) from None
+            raise _missing_key(key) from None
     if type(value) is list:
         at = list_index(key)
         if not 0 <= at < len(value):
             raise CelError(f"index out of bounds: {library_standard.to_string(key)}")
         return value[at]
-    if type(value) is Maybe:
+    if type(value) is OptionalValue:
         return index_optional(value, key)
-    raise _missing(key)
+    raise _missing_key(key)
 
 
-def _missing(key: Any) -> CelError:
+def _missing_key(key: Any) -> CelError:
     try:
         return CelError(f"no such key: {library_standard.to_string(key)}")
     except CelError:
@@ -378,28 +380,28 @@ def list_index(key: Any) -> int:
     return int(key)
 
 
-def select_optional(value: Any, name: str) -> Maybe:
+def select_optional(value: Any, name: str) -> OptionalValue:
     """`value.?name`."""
     return index_optional(value, name)
 
 
-def index_optional(value: Any, key: Any) -> Maybe:
+def index_optional(value: Any, key: Any) -> OptionalValue:
     """`value[?key]`."""
-    if type(value) is Maybe:
+    if type(value) is OptionalValue:
         return index_optional(value.value, key) if value.is_some else NOTHING
     if hasattr(type(value), "field"):
-        return Maybe(value.field(key))
+        return OptionalValue(value.field(key))
     if isinstance(value, dict):
         found = lookup_key(key)
         known = found in value or type(value) is Overlay
-        return Maybe(value[found]) if known else NOTHING
+        return OptionalValue(value[found]) if known else NOTHING
     if type(value) is list:
         at = list_index(key)
-        return Maybe(value[at]) if 0 <= at < len(value) else NOTHING
+        return OptionalValue(value[at]) if 0 <= at < len(value) else NOTHING
     return NOTHING
 
 
-def weighed(value: Any) -> Any:
+def charge_size(value: Any) -> Any:
     """Counts the work of creating this value, by its size, and returns the value."""
     if type(value) in _SIZED and len(value) > _SMALL:
         charge(len(value) >> (2 if type(value) is list else 4))
@@ -410,10 +412,10 @@ _SIZED: Final = (str, bytes, list, dict)
 _SMALL: Final = 256
 
 
-def _called(name: str, function: Callable[..., Any], runs: list[Run]) -> Run:
+def _build_call(name: str, function: Callable[..., Any], runs: list[Run]) -> Run:
     is_operator = name.startswith(("_", "@", "!", "-"))
 
-    def explained(error: CelError, args: list[Any]) -> CelError:
+    def explain(error: CelError, args: list[Any]) -> CelError:
         if is_operator or str(error) != NO_OVERLOAD:
             return error
         return CelError(f"{NO_OVERLOAD}: {name}({', '.join(type_name(arg) for arg in args)})")
@@ -421,40 +423,40 @@ def _called(name: str, function: Callable[..., Any], runs: list[Run]) -> Run:
     if len(runs) == 1:
         (only,) = runs
 
-        def one(frame: Frame) -> Any:
+        def run_one(frame: Frame) -> Any:
             value = only(frame)
             try:
-                return weighed(function(value))
+                return charge_size(function(value))
             except CelError as error:
-                raise explained(error, [value]) from None
+                raise explain(error, [value]) from None
 
-        return one
+        return run_one
     if len(runs) == 2:
         left, right = runs
 
-        def two(frame: Frame) -> Any:
+        def run_two(frame: Frame) -> Any:
             a, b = left(frame), right(frame)
             try:
-                return weighed(function(a, b))
+                return charge_size(function(a, b))
             except CelError as error:
-                raise explained(error, [a, b]) from None
+                raise explain(error, [a, b]) from None
 
-        return two
+        return run_two
 
-    def many(frame: Frame) -> Any:
+    def run_many(frame: Frame) -> Any:
         args = [run(frame) for run in runs]
         try:
-            return weighed(function(*args))
+            return charge_size(function(*args))
         except CelError as error:
-            raise explained(error, args) from None
+            raise explain(error, args) from None
 
-    return many
+    return run_many
 
 
-def _decided_by(decisive: bool) -> Callable[[Run, Run], Run]:
+def _build_logical(decisive: bool) -> Callable[[Run, Run], Run]:
     """Returns the implementation of `&&` (False decides) or `||` (True decides)."""
 
-    def special(left: Run, right: Run) -> Run:
+    def build_run(left: Run, right: Run) -> Run:
         def run(frame: Frame) -> Any:
             problem: CelError | None = None
             for side in (left, right):
@@ -473,7 +475,7 @@ def _decided_by(decisive: bool) -> Callable[[Run, Run], Run]:
 
         return run
 
-    return special
+    return build_run
 
 
 def _conditional(condition: Run, then: Run, otherwise: Run) -> Run:
@@ -499,7 +501,7 @@ def _not_strictly_false(value: Run) -> Run:
 def _or(first: Run, second: Run) -> Run:
     def run(frame: Frame) -> Any:
         maybe = first(frame)
-        return second(frame) if type(maybe) is Maybe and not maybe.is_some else maybe
+        return second(frame) if type(maybe) is OptionalValue and not maybe.is_some else maybe
 
     return run
 
@@ -507,7 +509,7 @@ def _or(first: Run, second: Run) -> Run:
 def _or_value(first: Run, second: Run) -> Run:
     def run(frame: Frame) -> Any:
         maybe = first(frame)
-        if type(maybe) is not Maybe:
+        if type(maybe) is not OptionalValue:
             return maybe
         return maybe.value if maybe.is_some else second(frame)
 
@@ -515,8 +517,8 @@ def _or_value(first: Run, second: Run) -> Run:
 
 
 _SPECIAL: Final[Mapping[str, Callable[..., Run]]] = {
-    "_&&_": _decided_by(False),
-    "_||_": _decided_by(True),
+    "_&&_": _build_logical(False),
+    "_||_": _build_logical(True),
     "_?_:_": _conditional,
     "@not_strictly_false": _not_strictly_false,
     "or": _or,

@@ -285,7 +285,7 @@ class Parser:
         """Returns the tree of the whole text. Raises CompileError."""
         tree = self.expression()
         if self.token.kind != "end":
-            self.wrong("<EOF>", is_end=True)
+            self.raise_syntax_error("<EOF>", is_end=True)
         if self.issues:
             raise CompileError(sorted(self.issues))
         return tree
@@ -294,7 +294,7 @@ class Parser:
     def token(self) -> Token:
         return self.tokens[self.at]
 
-    def takes(self, sign: str) -> Token | None:
+    def accept(self, sign: str) -> Token | None:
         """Consumes and returns the token if it is this sign, else returns None."""
         token = self.tokens[self.at]
         if token.text == sign and token.kind in ("sign", "name"):
@@ -302,12 +302,12 @@ class Parser:
             return token
         return None
 
-    def wants(self, sign: str) -> Token:
+    def expect(self, sign: str) -> Token:
         """Consumes and returns the token, which must be this sign. Raises CompileError
         otherwise."""
-        return self.takes(sign) or self.wrong(f"'{sign}'")
+        return self.accept(sign) or self.raise_syntax_error(f"'{sign}'")
 
-    def wrong(self, expected: str, is_end: bool = False) -> Any:
+    def raise_syntax_error(self, expected: str, is_end: bool = False) -> Any:
         """Raises the error of ANTLR: an extraneous token if the token after it is the expected
         one."""
         token = self.token
@@ -326,10 +326,10 @@ class Parser:
         if self.depth > DEPTH_MAX:
             raise CompileError([Issue(-1, f"expression recursion limit exceeded: {DEPTH_MAX}")])
         tree = self.binary(1)
-        question = self.takes("?")
+        question = self.accept("?")
         if question is not None:
             then = self.binary(1)
-            self.wants(":")
+            self.expect(":")
             otherwise = self.expression()
             tree = Call(question.offset, "_?_:_", None, [tree, then, otherwise])
         self.depth -= 1
@@ -357,24 +357,24 @@ class Parser:
         """Parses all operands of one logical operator into a balanced tree, which limits the depth
         of long expressions."""
         terms, signs = [first], []
-        while (token := self.takes(sign)) is not None:
+        while (token := self.accept(sign)) is not None:
             signs.append(token.offset)
             terms.append(self.binary(strength + 1))
 
-        def between(low: int, high: int) -> Node:
+        def balance(low: int, high: int) -> Node:
             middle = (low + high + 1) // 2
-            left = terms[middle] if middle == low else between(low, middle - 1)
-            right = terms[middle + 1] if middle == high else between(middle + 1, high)
+            left = terms[middle] if middle == low else balance(low, middle - 1)
+            right = terms[middle + 1] if middle == high else balance(middle + 1, high)
             return Call(signs[middle], operator(sign), None, [left, right])
 
-        return between(0, len(signs) - 1)
+        return balance(0, len(signs) - 1)
 
     def unary(self) -> Node:
         token = self.token
         if token.kind == "sign" and token.text in "!-":
             count = 0
             start = self.at
-            while self.takes(token.text):
+            while self.accept(token.text):
                 count += 1
             if token.text == "-" and self.token.kind in ("int", "double"):
                 # The last minus belongs to the number.
@@ -395,23 +395,23 @@ class Parser:
             if links > DEPTH_MAX:
                 raise CompileError([Issue(-1, f"expression recursion limit exceeded: {DEPTH_MAX}")])
             token = self.token
-            if self.takes("."):
-                optional = self.takes("?")
+            if self.accept("."):
+                optional = self.accept("?")
                 name = self.name("IDENTIFIER")
-                opening = None if optional else self.takes("(")
+                opening = None if optional else self.accept("(")
                 if opening is not None:
-                    tree = self.called(opening.offset, name.text, tree)
+                    tree = self.call(opening.offset, name.text, tree)
                 elif optional:
                     field_name = Literal(name.offset, "string", name.text)
                     tree = Call(token.offset, "_?._", None, [tree, field_name])
                 else:
                     tree = Select(token.offset, tree, name.text)
-            elif self.takes("["):
-                optional = self.takes("?")
-                if not self.starts():
-                    self.wrong(f"{{{STARTS if optional else STARTS_OF_INDEX}}}")
+            elif self.accept("["):
+                optional = self.accept("?")
+                if not self.is_start():
+                    self.raise_syntax_error(f"{{{STARTS if optional else STARTS_OF_INDEX}}}")
                 index = self.expression()
-                self.wants("]")
+                self.expect("]")
                 function = "_[?_]" if optional else "_[_]"
                 tree = Call(token.offset, function, None, [tree, index])
             else:
@@ -420,11 +420,11 @@ class Parser:
     def name(self, expected: str) -> Token:
         token = self.token
         if token.kind != "name" or token.text in ("true", "false", "null", "in"):
-            self.wrong(expected)
+            self.raise_syntax_error(expected)
         self.at += 1
         return token
 
-    def starts(self) -> bool:
+    def is_start(self) -> bool:
         token = self.token
         if token.kind == "sign":
             return token.text in ("[", "{", "(", ".", "-", "!")
@@ -432,11 +432,11 @@ class Parser:
 
     def primary(self) -> Node:
         token = self.token
-        if not self.starts() or (token.kind == "sign" and token.text in "-!"):
+        if not self.is_start() or (token.kind == "sign" and token.text in "-!"):
             if token.text == "-" and self.tokens[self.at + 1].kind in ("int", "double"):
                 self.at += 1
                 return self.number(self.tokens[self.at], "-", token.offset)
-            self.wrong(f"{{{STARTS}}}")
+            self.raise_syntax_error(f"{{{STARTS}}}")
         if token.kind in ("int", "uint", "double"):
             return self.number(token, "", token.offset)
         self.at += 1
@@ -448,16 +448,16 @@ class Parser:
             value = {"true": True, "false": False, "null": None}[token.text]
             return Literal(token.offset, kind, value)
         if token.kind == "name" or token.text == ".":
-            return self.named(token)
+            return self.identifier(token)
         if token.text == "(":
             tree = self.expression()
-            self.wants(")")
+            self.expect(")")
             return tree
         if token.text == "[":
             return self.list_of(token.offset)
         return self.map_of(token.offset)
 
-    def named(self, token: Token) -> Node:
+    def identifier(self, token: Token) -> Node:
         """Parses an identifier, a call of a function, or a message."""
         dotted = token.text == "."
         name = self.name("IDENTIFIER") if dotted else token
@@ -466,18 +466,18 @@ class Parser:
                 Issue(name.offset, f"Syntax error: reserved identifier: {name.text}")
             )
         text = f".{name.text}" if dotted else name.text
-        opening = self.takes("(")
+        opening = self.accept("(")
         if opening is not None:
-            return self.called(opening.offset, text, None)
+            return self.call(opening.offset, text, None)
         if self.token.text == "{" and self.token.kind == "sign":
             self.at += 1
-            while not self.takes("}"):
-                self.takes("?")
+            while not self.accept("}"):
+                self.accept("?")
                 self.name("IDENTIFIER")
-                self.wants(":")
+                self.expect(":")
                 self.expression()
-                if not self.takes(","):
-                    self.wants("}")
+                if not self.accept(","):
+                    self.expect("}")
                     break
             return Struct(token.offset, text)
         return Ident(token.offset, text)
@@ -497,40 +497,40 @@ class Parser:
 
     def arguments(self, closing: str) -> Iterator[Node]:
         """Parses expressions up to the closing sign, and consumes it."""
-        if self.takes(closing):
+        if self.accept(closing):
             return
         while True:
             yield self.expression()
-            if self.takes(closing):
+            if self.accept(closing):
                 return
-            if not self.takes(","):
-                self.wrong(f"'{closing}'")
+            if not self.accept(","):
+                self.raise_syntax_error(f"'{closing}'")
 
     def list_of(self, offset: int) -> Node:
         items: list[Node] = []
         optional: set[int] = set()
-        while not self.takes("]"):
-            if self.takes("?"):
+        while not self.accept("]"):
+            if self.accept("?"):
                 optional.add(len(items))
             items.append(self.expression())
-            if not self.takes(","):
-                self.wants("]")
+            if not self.accept(","):
+                self.expect("]")
                 break
         return ListOf(offset, items, optional)
 
     def map_of(self, offset: int) -> Node:
         entries: list[tuple[Node, Node, bool]] = []
-        while not self.takes("}"):
-            optional = self.takes("?") is not None
+        while not self.accept("}"):
+            optional = self.accept("?") is not None
             key = self.expression()
-            self.wants(":")
+            self.expect(":")
             entries.append((key, self.expression(), optional))
-            if not self.takes(","):
-                self.wants("}")
+            if not self.accept(","):
+                self.expect("}")
                 break
         return MapOf(offset, entries)
 
-    def called(self, offset: int, function: str, target: Node | None) -> Node:
+    def call(self, offset: int, function: str, target: Node | None) -> Node:
         args = list(self.arguments(")"))
         macro = self.macros.get((function, len(args), target is not None))
         expanded = macro(self, offset, target, args) if macro is not None else None

@@ -23,10 +23,10 @@ class Type(NamedTuple):
         return f"{name}({', '.join(map(str, self.params))})" if self.params else name
 
     @property
-    def declared(self) -> str:
+    def declared_name(self) -> str:
         """The type in the notation of messages about the result of an expression."""
         if self.params:
-            return f"{self.name}({', '.join(param.declared for param in self.params)})"
+            return f"{self.name}({', '.join(param.declared_name for param in self.params)})"
         return _DECLARED.get(self.name, self.name)
 
     @property

@@ -27,7 +27,7 @@ class CelError(Exception):
     """An evaluation error, with cel-go's message."""
 
 
-class CostExceeded(Exception):
+class CostExceededError(Exception):
     """Raised if an evaluation exceeds its work limit. Not a CelError, so that `&&` and `||` do not
     ignore it."""
 
@@ -51,16 +51,16 @@ def begin_work() -> None:
     _work.left = WORK_MAX
 
 
-def work_done() -> int:
+def spent_work() -> int:
     """Returns the work since the start of the evaluation."""
     return WORK_MAX - _work.left
 
 
 def charge(units: int) -> None:
-    """Counts work before it is done. Raises CostExceeded."""
+    """Counts work before it is done. Raises CostExceededError."""
     _work.left -= units
     if _work.left < 0:
-        raise CostExceeded
+        raise CostExceededError
 
 
 def charge_text(length: int) -> None:
@@ -77,7 +77,7 @@ def no_overload() -> CelError:
     return CelError(NO_OVERLOAD)
 
 
-def cannot(value: Any, wanted: str) -> CelError:
+def conversion_error(value: Any, wanted: str) -> CelError:
     """Returns the error for a value that cannot be converted to the wanted type."""
     return CelError(f"type conversion error from '{type_name(value)}' to '{wanted}'")
 
@@ -120,14 +120,14 @@ class TypeName:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Maybe:
+class OptionalValue:
     """An optional value; `none` is the empty one."""
 
     value: Any
     is_some: bool = True
 
 
-NOTHING: Final = Maybe(None, False)
+NOTHING: Final = OptionalValue(None, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +200,10 @@ def _number(text: str, name: str) -> int:
         raise CelError(f'Invalid character(s) found in {name} "{text}"')
     if len(text) > 1 and text[0] == "0":
         raise CelError(f'{name.capitalize()} must not contain leading zeroes "{text}"')
-    return _unsigned(text)
+    return _parse_unsigned(text)
 
 
-def _unsigned(text: str) -> int:
+def _parse_unsigned(text: str) -> int:
     if not text:
         raise CelError('strconv.ParseUint: parsing "": invalid syntax')
     if len(text) > 20 or int(text) >= 2**64:
@@ -217,21 +217,21 @@ def _preview(text: str) -> tuple[int, int, str]:
     if _DIGITS.match(text):
         if len(text) > 1 and text[0] == "0":
             raise CelError(f'Numeric PreRelease version must not contain leading zeroes "{text}"')
-        return 0, _unsigned(text), ""
+        return 0, _parse_unsigned(text), ""
     if not _WORD.match(text):
         raise CelError(f'Invalid character(s) found in prerelease "{text}"')
     return 1, 0, text
 
 
-class Computed(Quantity):
+class ComputedQuantity(Quantity):
     """The quantity of a sum or difference, which Kubernetes does not accept as the right operand of
     `==`."""
 
     __slots__ = ()
 
     @staticmethod
-    def from_quantity(quantity: Quantity) -> "Computed":
-        return Computed(quantity.mantissa, quantity.scale, quantity.format, quantity.big)
+    def from_quantity(quantity: Quantity) -> "ComputedQuantity":
+        return ComputedQuantity(quantity.mantissa, quantity.scale, quantity.format, quantity.big)
 
 
 Ip = IPv4Address | IPv6Address
@@ -342,7 +342,7 @@ def equal(a: Any, b: Any) -> bool:
         kind = dict
     if other is Overlay:
         other = dict
-    if kind is Computed:
+    if kind is ComputedQuantity:
         kind = Quantity
     if kind is not other:
         if kind in _OPAQUE and not (kind in _IPS and other in _IPS):
@@ -358,7 +358,7 @@ def equal(a: Any, b: Any) -> bool:
     if kind is dict:
         charge(len(a) + 1)
         return len(a) == len(b) and all(k in b and not differs(v, b[k]) for k, v in a.items())
-    if kind is Maybe:
+    if kind is OptionalValue:
         return a.is_some == b.is_some and (not a.is_some or equal(a.value, b.value))
     return bool(a == b)
 
@@ -400,17 +400,17 @@ def compare(a: Any, b: Any) -> int:
 _GO_TYPES: Final[dict[type, str]] = {
     bool: "types.Bool", int: "types.Int", Uint: "types.Uint", float: "types.Double",
     str: "types.String", bytes: "types.Bytes", type(None): "types.Null", Semver: "cel.Semver",
-    Quantity: "cel.Quantity", Computed: "*cel.Quantity", Duration: "types.Duration",
-    Timestamp: "types.Timestamp",
-    Maybe: "*types.Optional", TypeName: "*types.Type", Url: "cel.URL", CidrValue: "cel.CIDR",
+    Quantity: "cel.Quantity", ComputedQuantity: "*cel.Quantity", Duration: "types.Duration",
+    Timestamp: "types.Timestamp", OptionalValue: "*types.Optional",
+    TypeName: "*types.Type", Url: "cel.URL", CidrValue: "cel.CIDR",
     NamedFormat: "*cel.Format", IPv4Address: "cel.IP", IPv6Address: "cel.IP",
 }  # fmt: skip
 _TYPE_NAMES: Final[dict[type, str]] = {
     bool: "bool", int: "int", Uint: "uint", float: "double", str: "string", bytes: "bytes",
     type(None): "null_type", list: "list", dict: "map", Overlay: "map",
     Duration: "google.protobuf.Duration", Timestamp: "google.protobuf.Timestamp",
-    TypeName: "type", Maybe: "optional_type", Quantity: "kubernetes.Quantity",
-    Computed: "kubernetes.Quantity",
+    TypeName: "type", OptionalValue: "optional_type", Quantity: "kubernetes.Quantity",
+    ComputedQuantity: "kubernetes.Quantity",
     Semver: "kubernetes.Semver", Url: "kubernetes.URL", NamedFormat: "kubernetes.NamedFormat",
     IPv4Address: "net.IP", IPv6Address: "net.IP", CidrValue: "net.CIDR",
 }  # fmt: skip

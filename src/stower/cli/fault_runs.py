@@ -17,7 +17,7 @@ from stower.cli.workers import quiet
 from stower.engine.limits import Limits
 from stower.framework.plugin import Features
 from stower.model.times import SECOND_NS, duration_ns
-from stower.record.recorder import Built, Recorder
+from stower.record.recorder import EngineInputs, Recorder
 from stower.sim.faults import FAULT_BY_NAME
 from stower.sim.load import Size
 from stower.sim.script import MILLI_NS, Script
@@ -162,7 +162,7 @@ def _save_and_shrink(finding: Finding, order: Order, folder: Path) -> None:
             script = shrink(script, finding.law, run, runs_max)
         _write(script, path)
         ruled = configuration_for(script, order.configuration)
-        recorder = Recorder(recording, Built(ruled, script.seed, CYCLES, Features()))
+        recorder = Recorder(recording, EngineInputs(ruled, script.seed, CYCLES, Features()))
     except OSError as error:
         note(f"  the failing run cannot be saved: {error.strerror or error}")
         return

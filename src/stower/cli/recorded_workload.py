@@ -24,7 +24,7 @@ from stower.model.kinds import (
     Pod,
 )
 from stower.record.lines import Engine
-from stower.record.reader import Told, read
+from stower.record.reader import RecordedEvent, read_recording
 from stower.sim.workload import Arrival, ObjectChange, Workload
 
 BIND: Final = b'"write":"Bind"'
@@ -75,7 +75,7 @@ class _History:
         self.lasts_ns: dict[str, int] = {}  # how long they ran, by the uid of the first
         self._begun_ns = 0
 
-    def take(self, told: Told) -> None:
+    def take(self, told: RecordedEvent) -> None:
         """One step. Raises InvalidObject."""
         if self.first is None:
             self._begun_ns = told.at_ns
@@ -242,8 +242,8 @@ class _History:
 def read_recorded_workload(path: Path) -> RecordedWorkload:
     """What is in a recording. Raises InvalidObject and OSError."""
     history, built = _History(), None
-    for line in read(path):
-        if isinstance(line, Told):
+    for line in read_recording(path):
+        if isinstance(line, RecordedEvent):
             history.take(line)
         else:
             built = built or line
@@ -252,7 +252,7 @@ def read_recorded_workload(path: Path) -> RecordedWorkload:
     return RecordedWorkload(history.workload(), history.end(), built)
 
 
-def _writes(told: Told) -> list[_Write]:
+def _writes(told: RecordedEvent) -> list[_Write]:
     try:
         return msgspec.json.decode(told.writes, type=list[_Write])
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -14,7 +14,7 @@ from stower.engine.limits import Limits
 from stower.framework.plugin import Features
 from stower.model.quantity import parse_quantity
 from stower.record.lines import Engine as BuiltLine
-from stower.record.recorder import BYTES_MAX, PARTS, Built, Recorder
+from stower.record.recorder import BYTES_MAX, PARTS, EngineInputs, Recorder
 
 Record = Annotated[
     Path | None,
@@ -62,7 +62,7 @@ def recorder_of(
     bytes_max = size_of(size)
     if not path.name or path.name == "..":
         raise bad_input(f"--record {path}: want the name of a file")
-    built = Built(configuration, seed, cycles_per_step_max, features)
+    built = EngineInputs(configuration, seed, cycles_per_step_max, features)
     try:
         return Recorder(path, built, bytes_max)
     except OSError as error:

@@ -16,7 +16,7 @@ from stower.cli.inputs import (
 from stower.cli.output import bad_input
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod, ResourceClaim
-from stower.model.raw import invalid, without_nulls
+from stower.model.raw import to_invalid_object, without_nulls
 from stower.sim.faults import FAULT_BY_NAME
 from stower.sim.script import (
     HAPPENINGS_MAX,
@@ -47,7 +47,7 @@ def read_script(path: Path, configuration: dict[str, Any] | None) -> Script:
         try:
             script = msgspec.convert(document, Script)
         except msgspec.ValidationError as error:
-            raise invalid(error, document) from None
+            raise to_invalid_object(error, document) from None
         _check(script, {*build_engine(configuration).profiles})
     except InvalidObject as error:
         raise bad_input(f"{path}: {error}") from None
@@ -74,7 +74,7 @@ def _check(script: Script, schedulers: set[str]) -> None:
             try:
                 read = msgspec.convert(pod, Pod)
             except msgspec.ValidationError as error:
-                raise invalid(error, pod) from None
+                raise to_invalid_object(error, pod) from None
             check_pod_amounts(read)
             check_tolerations(read)
             if read.spec.scheduler_name not in schedulers:
@@ -84,7 +84,7 @@ def _check(script: Script, schedulers: set[str]) -> None:
             try:
                 msgspec.convert(claim, ResourceClaim)
             except msgspec.ValidationError as error:
-                fault = invalid(error, claim)
+                fault = to_invalid_object(error, claim)
                 path = f"claim.{fault.path.removeprefix('spec.')}"
                 raise InvalidObject(path, fault.got, fault.want) from None
         except InvalidObject as error:

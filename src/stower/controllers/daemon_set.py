@@ -18,7 +18,7 @@ from stower.controllers.pods import (
 )
 from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.model.selectors import NodeSelector, node_selector_matches
-from stower.model.taints import Taint, Toleration, tolerated
+from stower.model.taints import Taint, Toleration, is_tolerated
 
 # What every pod of a DaemonSet tolerates (daemon/util.AddOrUpdateDaemonPodTolerations).
 TOLERATIONS: Final = tuple(
@@ -181,7 +181,7 @@ def _fits(obj: Object) -> Callable[[Object], tuple[bool, bool]]:
         taints = [msgspec.convert(t, Taint) for t in node["spec"].get("taints") or ()]
         borne = dict.fromkeys(("NoSchedule", "PreferNoSchedule", "NoExecute"), True)
         for taint in taints:
-            borne[taint.effect] &= tolerated(tolerations, taint)
+            borne[taint.effect] &= is_tolerated(tolerations, taint)
         return borne["NoSchedule"] and borne["NoExecute"], borne["NoExecute"]
 
     return fits

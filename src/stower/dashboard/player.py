@@ -22,7 +22,7 @@ from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject, Pod
 from stower.model.times import SECOND_NS
 from stower.record.lines import Engine as Built
-from stower.record.reader import Told, read
+from stower.record.reader import RecordedEvent, read_recording
 
 SLICE_SECONDS: Final = 0.02
 ObjectKey = tuple[type, str]
@@ -31,8 +31,8 @@ ObjectKey = tuple[type, str]
 def bounds(path: Path) -> tuple[int, int]:
     """When a recording begins and ends. Raises InvalidObject, OSError."""
     found: tuple[int, int] | None = None
-    for line in read(path):
-        if isinstance(line, Told):
+    for line in read_recording(path):
+        if isinstance(line, RecordedEvent):
             first_ns, last_ns = found or (line.at_ns, line.at_ns)
             found = first_ns, max(last_ns, line.at_ns)
     if found is None:
@@ -62,8 +62,8 @@ class Player:
         self.engine: Engine | None = None
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_MAX)
         self.now_ns = self.first_ns
-        self._lines: Iterator[Built | Told] = read(self._path)
-        self._next: Built | Told | None = next(self._lines, None)
+        self._lines: Iterator[Built | RecordedEvent] = read_recording(self._path)
+        self._next: Built | RecordedEvent | None = next(self._lines, None)
         self._engines: dict[str, tuple[Engine, Built]] = {}
         self._built: Built | None = None
         self._objects: dict[ObjectKey, ApiObject] = {}
@@ -134,7 +134,7 @@ class Player:
                 self._board.on_bind(decision, 0.0)
         self._board.sample(self.now_ns / SECOND_NS, self.engine)
 
-    def _take(self, line: Told) -> None:
+    def _take(self, line: RecordedEvent) -> None:
         event = line.event
         if isinstance(event, Listed):
             self._objects = {_key(obj): obj for obj in event.objects}

@@ -14,7 +14,7 @@ import msgspec
 
 from stower.cel.device import Device as SeenDevice
 from stower.cel.device import Gates, attribute_value, compile_selector
-from stower.cel.values import CelError, work_done
+from stower.cel.values import CelError, spent_work
 from stower.devices.capacity import Capacity, amount, capacity_of
 from stower.devices.effort import Effort
 from stower.model.kinds import Node
@@ -89,7 +89,7 @@ class Content:
         except CelError as error:
             return f"CEL runtime error: {error}"
         finally:
-            self._effort.spend(work_done())
+            self._effort.spend(spent_work())
 
     def _cel_device(self, list_attributes: bool) -> SeenDevice | str:
         seen = self._seen.get(list_attributes)

@@ -17,7 +17,7 @@ from stower.model.kinds.resource_claim import (
     ResourceClaim,
 )
 from stower.model.kinds.resource_slice import DeviceTaint, QuantityText
-from stower.model.taints import tolerated
+from stower.model.taints import is_tolerated
 
 
 class AllocationError(Exception):
@@ -63,7 +63,7 @@ class Alternative(NamedTuple):
 
     def tolerates(self, taint: DeviceTaint) -> bool:
         """Whether a taint does not keep the request from the device."""
-        return tolerated(self.tolerations, taint)
+        return is_tolerated(self.tolerations, taint)
 
 
 class Constraint(NamedTuple):

@@ -18,7 +18,7 @@ from stower.devices.inventory import Inventory, PoolView, Record
 from stower.devices.requests import AllocationError, Alternative, ClaimPlan
 from stower.framework.dry_run import CapacityConstraint
 from stower.model.kinds import ResourceClaim
-from stower.model.taints import Toleration, tolerated
+from stower.model.taints import Toleration, is_tolerated
 from stower.state.arrays import Ints, grow_array
 from stower.state.cluster import ClusterState
 from stower.state.devices import UNUSED, Devices
@@ -143,7 +143,7 @@ class Stock:
                 if not self._is_amount(view, record):
                     return NO_AMOUNT
                 is_open = not rules.gates.taints or all(
-                    taint.effect == "None" or tolerated(want.tolerations, taint)
+                    taint.effect == "None" or is_tolerated(want.tolerations, taint)
                     for taint in record.taints
                 )
                 count += is_open and used.get(record.name, UNUSED) == UNUSED

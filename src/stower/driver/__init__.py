@@ -10,7 +10,13 @@ Pure, as the engine is: must not know files, sockets, clocks or threads. stower.
 on an API server.
 """
 
-from stower.driver.author import Allocation, Driver, Refused, Wanted, wanted
+from stower.driver.author import (
+    Allocation,
+    Driver,
+    RefusedError,
+    RequestedDevices,
+    requested_devices,
+)
 from stower.driver.controller import Controller
 from stower.driver.ledger import Entry, Ledger, MemoryLedger
 from stower.state.devices import claim_keys
@@ -22,8 +28,8 @@ __all__ = [
     "Entry",
     "Ledger",
     "MemoryLedger",
-    "Refused",
-    "Wanted",
+    "RefusedError",
+    "RequestedDevices",
     "claim_keys",
-    "wanted",
+    "requested_devices",
 ]

@@ -13,7 +13,7 @@ from stower.driver.ledger import Entry
 from stower.model.kinds import Node, Pod, ResourceClaim, ResourceClass
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """Raised by a driver when devices cannot be allocated or freed now. The message appears in
     Events."""
 
@@ -53,7 +53,7 @@ class Allocation(NamedTuple):
         return found
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RequestedDevices(msgspec.Struct, frozen=True):
     """Devices that a claim requests: the name of the request (used in the allocation), the class
     and the number of devices."""
 
@@ -62,7 +62,7 @@ class Wanted(msgspec.Struct, frozen=True):
     count: int
 
 
-def wanted(claim: ResourceClaim) -> list[Wanted]:
+def requested_devices(claim: ResourceClaim) -> list[RequestedDevices]:
     """Returns the devices that a claim requests, one entry per request; of `firstAvailable` only
     the first alternative. A driver that supports the other alternatives reads
     claim.spec.devices.requests itself."""
@@ -73,7 +73,7 @@ def wanted(claim: ResourceClaim) -> list[Wanted]:
             one = request.first_available[0]
             name = f"{request.name}/{one.name}"
         if one is not None:
-            found.append(Wanted(name, one.device_class_name, one.count or 1))
+            found.append(RequestedDevices(name, one.device_class_name, one.count or 1))
     return found
 
 
@@ -101,7 +101,7 @@ class Driver:
 
     def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
         """Allocates devices for all of these claims, usable on the node ("": on any node), and
-        returns one Allocation per claim. Raises Refused if nothing was allocated.
+        returns one Allocation per claim. Raises RefusedError if nothing was allocated.
 
         Returns the same devices again for a claim that already has devices. For claims of a pod
         that waits, `unsuitable_nodes` was called with the pod, the claims and the node before.
@@ -109,6 +109,6 @@ class Driver:
         raise NotImplementedError
 
     def deallocate(self, claim: Entry) -> None:
-        """Frees the devices of the claim, if it has any. Raises Refused to be called again
+        """Frees the devices of the claim, if it has any. Raises RefusedError to be called again
         later."""
         raise NotImplementedError

@@ -15,15 +15,15 @@ import msgspec
 from stower.devices.negotiation.claims import driver_of, is_leaving
 from stower.driver.ledger import Entry
 from stower.driver.messages import (
-    Adopted,
-    Adopting,
+    AdoptCall,
+    AdoptResult,
+    AllocateCall,
+    AllocateResult,
+    DeallocateCall,
+    DeallocateResult,
     Event,
-    Examined,
-    Freed,
-    Freeing,
+    ExaminationResult,
     Output,
-    Taken,
-    Taking,
 )
 from stower.driver.node_suitability import REFRESH, NodeSuitability
 from stower.driver.objects import Key, Objects
@@ -32,14 +32,14 @@ from stower.driver.outbox import Outbox
 from stower.driver.rules import (
     Action,
     Free,
+    ObjectReader,
     Rules,
-    Seen,
     Take,
     Write,
-    abandoned,
-    adopted,
-    allocated,
+    adopted_entry,
+    allocation_patch,
     claim_actions,
+    free_abandoned,
     is_allocated_by,
     pod_actions,
 )
@@ -75,11 +75,11 @@ class Controller:
     def __init__(
         self, driver: str, entries: Mapping[str, Entry], rules: Rules | None = None
     ) -> None:
-        """`entries`: the driver's ledger by claim uid, updated by the caller as it executes Taking,
-        Freeing and Adopting."""
+        """`entries`: the driver's ledger by claim uid, updated by the caller as it executes
+        AllocateCall, DeallocateCall and AdoptCall."""
         self.driver = driver
         self.counts = Counts()
-        self.seen: Seen = (objects := Objects())
+        self.seen: ObjectReader = (objects := Objects())
         self._objects = objects
         self._outbox = Outbox(driver)
         self._queue = WorkQueue(self._outbox)
@@ -91,7 +91,7 @@ class Controller:
             self._index_entry(entry)
         self._rules = rules or Rules()
         self._is_listed = False  # the first list came, and its allocations are in the ledger
-        self._adopting: Adopting | None = None
+        self._adopting: AdoptCall | None = None
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -114,24 +114,24 @@ class Controller:
         if isinstance(event, Observed):
             self._observe(event.object, event.type is WatchType.DELETED)
         elif isinstance(event, Listed):
-            self._on_listed(event)
-        elif isinstance(event, Examined):
-            self._on_examined(event)
-        elif isinstance(event, Taken):
-            self._on_taken(event)
-        elif isinstance(event, Freed):
-            self._on_freed(event)
-        elif isinstance(event, Adopted):
-            self._on_adopted(event)
+            self._on_list(event)
+        elif isinstance(event, ExaminationResult):
+            self._on_examination_result(event)
+        elif isinstance(event, AllocateResult):
+            self._on_allocate_result(event)
+        elif isinstance(event, DeallocateResult):
+            self._on_deallocate_result(event)
+        elif isinstance(event, AdoptResult):
+            self._on_adopt_result(event)
         elif isinstance(event, WriteOk | WriteFailed):
-            self._on_write_answered(event)
+            self._on_write_answer(event)
         self._fire_timers()
         self._reconcile()
         return self._outbox.outputs
 
     # Objects
 
-    def _on_listed(self, event: Listed) -> None:
+    def _on_list(self, event: Listed) -> None:
         keys = {(type(obj), obj.metadata.key) for obj in event.objects}
         for key, obj in [*self._objects.by_key.items()]:
             if key not in keys:
@@ -149,19 +149,19 @@ class Controller:
         anything is allocated. They are missing if the ledger was lost, or if the last process ended
         before it had cleared them. Their devices are in use, and are freed like all others."""
         found = [
-            adopted(claim)
+            adopted_entry(claim)
             for claim in self._objects.claims()
             if claim.metadata.uid not in self._entries
             and is_allocated_by(claim, self.driver, self.seen.classes)
         ]
         if found:
-            self._adopting = Adopting(self._outbox.next_id(), tuple(found))
+            self._adopting = AdoptCall(self._outbox.next_id(), tuple(found))
             self._outbox.send(self._adopting)
         else:
             self._is_listed = True
-            self._suitability.ledger_changed()
+            self._suitability.on_ledger_change()
 
-    def _on_adopted(self, event: Adopted) -> None:
+    def _on_adopt_result(self, event: AdoptResult) -> None:
         adopting, self._adopting = self._adopting, None
         if event.error:
             self.counts.errors += 1
@@ -170,7 +170,7 @@ class Controller:
         for entry in adopting.entries if adopting is not None else ():
             self._index_entry(entry)
         self._is_listed = True
-        self._suitability.ledger_changed()
+        self._suitability.on_ledger_change()
         self._queue_all()
 
     def _observe(self, obj: ApiObject, is_deleted: bool) -> None:
@@ -209,7 +209,7 @@ class Controller:
     # Reconciliation
 
     def _fire_timers(self) -> None:
-        while (key := self._queue.fired()) is not None:
+        while (key := self._queue.pop_due_timer()) is not None:
             if key == REFRESH:
                 self._suitability.refresh()
             elif key == ADOPT:
@@ -251,7 +251,9 @@ class Controller:
         entries = {uid: self._entries[uid] for uid in uids}
         for entry in entries.values():
             self._index_entry(entry)
-        freed: list[Action] = [one for one in abandoned(self.seen, entries) if one not in found]
+        freed: list[Action] = [
+            one for one in free_abandoned(self.seen, entries) if one not in found
+        ]
         return freed or found
 
     def _start(self, key: Key, actions: Sequence[Action]) -> None:
@@ -273,7 +275,7 @@ class Controller:
                 self._operations.write(operation, action.patch)
             elif isinstance(action, Free):
                 id = self._operations.call(operation)
-                self._operations.send(operation, Freeing(id, action.entry))
+                self._operations.send(operation, DeallocateCall(id, action.entry))
             else:
                 operation.take = action
                 if action.on is not None:
@@ -295,19 +297,19 @@ class Controller:
         for entry in entries:
             self._index_entry(entry)
         id = self._operations.call(operation)
-        self._operations.send(operation, Taking(id, take.claims, take.node, entries))
+        self._operations.send(operation, AllocateCall(id, take.claims, take.node, entries))
 
     def _write_allocations(self, operation: Operation, take: Take) -> None:
         operation.take = None
         for claim in take.claims:
             entry = self._entries[claim.metadata.uid]
             self.counts.allocations += 1
-            self._operations.write(operation, allocated(claim, entry, take.pod))
+            self._operations.write(operation, allocation_patch(claim, entry, take.pod))
 
     # Answers
 
-    def _on_write_answered(self, event: WriteOk | WriteFailed) -> None:
-        answered = self._operations.write_answered(event)
+    def _on_write_answer(self, event: WriteOk | WriteFailed) -> None:
+        answered = self._operations.pop_write(event)
         if answered is None:
             return
         operation, key, relied_on = answered
@@ -327,15 +329,15 @@ class Controller:
             self._operations.expect_own_write(key, event.resource_version)
         self._finish_if_answered(operation)
 
-    def _on_taken(self, event: Taken) -> None:
-        operation = self._operations.call_answered(event.id)
+    def _on_allocate_result(self, event: AllocateResult) -> None:
+        operation = self._operations.pop_call(event.id)
         take = operation.take
-        self._suitability.ledger_changed()
+        self._suitability.on_ledger_change()
         if take is not None and event.error:
             operation.take = None
             self.counts.refusals += 1
             if take.pod is not None:
-                self._suitability.allocation_failed(take.pod, take.node)
+                self._suitability.on_allocation_failure(take.pod, take.node)
             else:
                 operation.failed = True
             for claim in take.claims:
@@ -346,9 +348,9 @@ class Controller:
             self._write_allocations(operation, take)
         self._finish_if_answered(operation)
 
-    def _on_freed(self, event: Freed) -> None:
-        operation = self._operations.call_answered(event.id)
-        self._suitability.ledger_changed()
+    def _on_deallocate_result(self, event: DeallocateResult) -> None:
+        operation = self._operations.pop_call(event.id)
+        self._suitability.on_ledger_change()
         if event.error:
             operation.failed = True
             claim = self._objects.claim(operation.keys[0][1])
@@ -358,8 +360,8 @@ class Controller:
             self.counts.deallocations += 1
         self._finish_if_answered(operation)
 
-    def _on_examined(self, event: Examined) -> None:
-        asked = self._suitability.answered(event.id)
+    def _on_examination_result(self, event: ExaminationResult) -> None:
+        asked = self._suitability.pop_question(event.id)
         pod_key = (Pod, asked.pod_key)
         if event.error:
             self.counts.errors += 1

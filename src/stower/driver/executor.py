@@ -10,28 +10,26 @@ from typing import Any
 
 import msgspec
 
-from stower.driver.author import Driver, Refused
+from stower.driver.author import Driver, RefusedError
 from stower.driver.checks import allocation_fault
 from stower.driver.ledger import Ledger
 from stower.driver.messages import (
-    Adopted,
-    Adopting,
+    AdoptCall,
+    AdoptResult,
+    AllocateCall,
+    AllocateResult,
+    DeallocateCall,
+    DeallocateResult,
     Event,
     Examination,
-    Examined,
-    Freed,
-    Freeing,
+    ExaminationResult,
     Output,
-    Taken,
-    Taking,
 )
 
-Call = Examination | Taking | Freeing | Adopting
+Call = Examination | AllocateCall | DeallocateCall | AdoptCall
 
 
-def carry_out(
-    output: Output, driver: Driver, ledger: Ledger, write: Callable[[Any], Event]
-) -> Event:
+def execute(output: Output, driver: Driver, ledger: Ledger, write: Callable[[Any], Event]) -> Event:
     """Executes an output and returns its result. `write`: sends a write to the API and returns its
     result."""
     if isinstance(output, Call):
@@ -43,41 +41,45 @@ def call(
     output: Call, driver: Driver, ledger: Ledger, tell: Callable[[Exception], None] | None = None
 ) -> Event:
     """Calls the driver and returns the result; an exception becomes a result with an error. `tell`
-    receives each exception except Refused."""
+    receives each exception except RefusedError."""
     try:
         if isinstance(output, Examination):
-            return _examined(output, driver)
-        if isinstance(output, Taking):
-            return _taken(output, driver, ledger)
-        if isinstance(output, Adopting):
+            return _examine(output, driver)
+        if isinstance(output, AllocateCall):
+            return _allocate(output, driver, ledger)
+        if isinstance(output, AdoptCall):
             ledger.put(output.entries)
-            return Adopted(output.id)
+            return AdoptResult(output.id)
         driver.deallocate(output.entry)
         ledger.drop([output.entry.uid])
-        return Freed(output.id)
+        return DeallocateResult(output.id)
     except Exception as error:
-        if tell is not None and not isinstance(error, Refused):
+        if tell is not None and not isinstance(error, RefusedError):
             tell(error)
         return failure(output, error)
 
 
 def failure(output: Call, error: BaseException) -> Event:
     """Returns the result of a call that raised `error`."""
-    text = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, RefusedError) else f"{type(error).__name__}: {error}"
     text = text or type(error).__name__
     if isinstance(output, Examination):
-        return Examined(output.id, error=text)
-    if isinstance(output, Adopting):
-        return Adopted(output.id, text)
-    return Taken(output.id, error=text) if isinstance(output, Taking) else Freed(output.id, text)
+        return ExaminationResult(output.id, error=text)
+    if isinstance(output, AdoptCall):
+        return AdoptResult(output.id, text)
+    return (
+        AllocateResult(output.id, error=text)
+        if isinstance(output, AllocateCall)
+        else DeallocateResult(output.id, text)
+    )
 
 
-def _examined(output: Examination, driver: Driver) -> Examined:
+def _examine(output: Examination, driver: Driver) -> ExaminationResult:
     found = driver.unsuitable_nodes(output.pod, output.claims, output.nodes)
-    return Examined(output.id, frozenset(found).intersection(output.nodes))
+    return ExaminationResult(output.id, frozenset(found).intersection(output.nodes))
 
 
-def _taken(output: Taking, driver: Driver, ledger: Ledger) -> Taken:
+def _allocate(output: AllocateCall, driver: Driver, ledger: Ledger) -> AllocateResult:
     """Allocates devices. The entries are stored before the call of the driver. If the driver
     refuses, these entries are dropped; so are entries without an allocation that an earlier process
     stored before it crashed, after the driver has freed them: their allocation was never written to
@@ -89,7 +91,7 @@ def _taken(output: Taking, driver: Driver, ledger: Ledger) -> Taken:
     ledger.put(fresh)
     try:
         given = driver.allocate(output.claims, output.node)
-    except Refused:
+    except RefusedError:
         for entry in doubtful:
             driver.deallocate(entry)
         ledger.drop([entry.uid for entry in (*fresh, *doubtful)])
@@ -108,4 +110,4 @@ def _taken(output: Taking, driver: Driver, ledger: Ledger) -> Taken:
         for entry, allocation in zip(output.entries, given, strict=True)
     ]
     ledger.put(entries)
-    return Taken(output.id, tuple(entries))
+    return AllocateResult(output.id, tuple(entries))

@@ -1,7 +1,8 @@
 """Events and outputs of a driver's Controller, matched by id.
 
-An output is a write to the API or a call of the driver: Examination, Taking, Freeing, Adopting. The
-result of a call comes back as the event with the same id: Examined, Taken, Freed, Adopted.
+An output is a write to the API or a call of the driver: Examination, AllocateCall,
+DeallocateCall, AdoptCall. The result of a call comes back as the event with the same id:
+ExaminationResult, AllocateResult, DeallocateResult, AdoptResult.
 """
 
 import msgspec
@@ -14,7 +15,7 @@ from stower.model.kinds import Pod, ResourceClaim
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """Requests a call of Driver.unsuitable_nodes; answered by Examined."""
+    """Requests a call of Driver.unsuitable_nodes; answered by ExaminationResult."""
 
     id: int
     pod: Pod
@@ -22,9 +23,9 @@ class Examination(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
 
 
-class Taking(msgspec.Struct, frozen=True):
+class AllocateCall(msgspec.Struct, frozen=True):
     """Requests an allocation: store `entries` in the ledger, call Driver.allocate, store the
-    allocations; answered by Taken."""
+    allocations; answered by AllocateResult."""
 
     id: int
     claims: tuple[ResourceClaim, ...]
@@ -32,23 +33,23 @@ class Taking(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...]
 
 
-class Freeing(msgspec.Struct, frozen=True):
+class DeallocateCall(msgspec.Struct, frozen=True):
     """Requests a call of Driver.deallocate, and that the entry is dropped then; answered by
-    Freed."""
+    DeallocateResult."""
 
     id: int
     entry: Entry
 
 
-class Adopting(msgspec.Struct, frozen=True):
+class AdoptCall(msgspec.Struct, frozen=True):
     """Requests that `entries`, allocations that the API has and the ledger lacks, are stored in the
-    ledger; answered by Adopted."""
+    ledger; answered by AdoptResult."""
 
     id: int
     entries: tuple[Entry, ...]
 
 
-class Examined(msgspec.Struct, frozen=True):
+class ExaminationResult(msgspec.Struct, frozen=True):
     """The result of an Examination: the unsuitable nodes, or an error."""
 
     id: int
@@ -56,8 +57,8 @@ class Examined(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Taken(msgspec.Struct, frozen=True):
-    """The result of a Taking: the entries that are in the ledger now, or why nothing was
+class AllocateResult(msgspec.Struct, frozen=True):
+    """The result of an AllocateCall: the entries that are in the ledger now, or why nothing was
     allocated."""
 
     id: int
@@ -65,19 +66,29 @@ class Taken(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Freed(msgspec.Struct, frozen=True):
-    """The result of a Freeing; `error` is "" if the devices were freed."""
+class DeallocateResult(msgspec.Struct, frozen=True):
+    """The result of a DeallocateCall; `error` is "" if the devices were freed."""
 
     id: int
     error: str = ""
 
 
-class Adopted(msgspec.Struct, frozen=True):
-    """The result of an Adopting; `error` is "" if the entries were stored."""
+class AdoptResult(msgspec.Struct, frozen=True):
+    """The result of an AdoptCall; `error` is "" if the entries were stored."""
 
     id: int
     error: str = ""
 
 
-Event = Observed | Listed | WriteOk | WriteFailed | Tick | Examined | Taken | Freed | Adopted
-Output = PatchObject | CreateEvent | Examination | Taking | Freeing | Adopting
+Event = (
+    Observed
+    | Listed
+    | WriteOk
+    | WriteFailed
+    | Tick
+    | ExaminationResult
+    | AllocateResult
+    | DeallocateResult
+    | AdoptResult
+)
+Output = PatchObject | CreateEvent | Examination | AllocateCall | DeallocateCall | AdoptCall

@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 Question = tuple[str, bool]  # the pod's key; whether it is about the selected node alone
 
 
-class Asked(NamedTuple):
+class PendingQuestion(NamedTuple):
     """A question to the driver without an answer yet; `answer.unsuitable` is empty."""
 
     question: Question
@@ -60,7 +60,7 @@ class NodeSuitability:
         self._queue = queue
         self._answers: dict[Question, Answer] = {}
         self._asking: set[Question] = set()
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, PendingQuestion] = {}
         self._serial = 0  # of the ledger: grows with each change
         self._oldest_serial = 0  # answers about all candidates count from this serial on
         self._refresh_at_ns = NEVER_NS
@@ -96,21 +96,21 @@ class NodeSuitability:
             self._asking.add(question)
             id = self._outbox.next_id()
             blank = Answer(subject, frozenset(nodes), NOTHING, self._serial)
-            self._asked[id] = Asked(question, blank, tuple(claims))
+            self._asked[id] = PendingQuestion(question, blank, tuple(claims))
             self._outbox.send(Examination(id, pod, tuple(claims), tuple(nodes)))
         if answer is None:
             return None
         self._answers[question] = answer._replace(is_old=False)
         return (answer.unsuitable | self.failed_nodes(pod)).intersection(nodes)
 
-    def answered(self, id: int) -> Asked:
+    def pop_question(self, id: int) -> PendingQuestion:
         """Removes and returns the question with this id, after the driver has answered or
         failed."""
         asked = self._asked.pop(id)
         self._asking.discard(asked.question)
         return asked
 
-    def keep_answer(self, asked: Asked, unsuitable: frozenset[str]) -> None:
+    def keep_answer(self, asked: PendingQuestion, unsuitable: frozenset[str]) -> None:
         """Stores the driver's answer."""
         pod_key, is_selected_node = asked.question
         answer = asked.answer._replace(unsuitable=unsuitable)
@@ -125,7 +125,7 @@ class NodeSuitability:
 
     # Failed allocations
 
-    def allocation_failed(self, pod: Pod, node: str) -> None:
+    def on_allocation_failure(self, pod: Pod, node: str) -> None:
         """Counts the node as unsuitable for the pod for the next REFRESH_NS."""
         failed = self._failed_nodes.setdefault(pod.metadata.uid, {})
         failed[node] = self._outbox.now_ns + REFRESH_NS
@@ -140,7 +140,7 @@ class NodeSuitability:
 
     # Refresh
 
-    def ledger_changed(self) -> None:
+    def on_ledger_change(self) -> None:
         """Records that devices were allocated or freed, and schedules a refresh."""
         self._serial += 1
         self._refresh_after(LEDGER_CHANGE_NS)

@@ -13,7 +13,7 @@ Key = tuple[type, str]  # view, and namespace/name
 
 
 class Objects:
-    """The watched objects by kind and key; implements rules.Seen."""
+    """The watched objects by kind and key; implements rules.ObjectReader."""
 
     def __init__(self) -> None:
         self.by_key: dict[Key, ApiObject] = {}

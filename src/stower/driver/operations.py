@@ -90,13 +90,13 @@ class Operations:
         self._by_id[id] = (operation, key, relied_on)
         return id
 
-    def call_answered(self, id: int) -> Operation:
+    def pop_call(self, id: int) -> Operation:
         """Returns the operation of a call that was answered."""
         operation, _, _ = self._by_id.pop(id)
         operation.unanswered -= 1
         return operation
 
-    def write_answered(self, event: WriteOk | WriteFailed) -> tuple[Operation, Key, str] | None:
+    def pop_write(self, event: WriteOk | WriteFailed) -> tuple[Operation, Key, str] | None:
         """Returns (operation, object, version that the write was based on) of a write that was
         answered; None for Events, whose results are ignored."""
         operation, key, relied_on = self._by_id.pop(event.id, (None, None, ""))

@@ -71,7 +71,7 @@ Action = Write | Take | Free
 Examine = Callable[[Pod, Sequence[ResourceClaim], Sequence[str]], frozenset[str] | None]
 
 
-class Seen(Protocol):
+class ObjectReader(Protocol):
     """Read access to the watched API objects, by namespace/name, or by name for cluster-scoped
     objects."""
 
@@ -99,7 +99,7 @@ class Rules(NamedTuple):
     without: frozenset[str] = frozenset()
 
 
-def negotiation_of(seen: Seen, driver: str, pod: Pod) -> PodNegotiation:
+def negotiation_of(seen: ObjectReader, driver: str, pod: Pod) -> PodNegotiation:
     """Returns the negotiation of the pod, restricted to the claims of this driver."""
     parties = []
     for ref in distinct_claim_refs(pod):
@@ -124,7 +124,7 @@ def is_asked_for(negotiation: PodNegotiation) -> bool:
 
 
 def pod_actions(
-    seen: Seen,
+    seen: ObjectReader,
     driver: str,
     pod_key: str,
     ledger: Mapping[str, Entry],
@@ -183,14 +183,14 @@ def _answer(
         )
         for party in pending
     }
-    if all(_says(answers[entry], answer) for entry, answer in wanted.items()):
+    if all(_is_same_answer(answers[entry], answer) for entry, answer in wanted.items()):
         return []
     others = [answer for answer in said.status.resource_claims or () if answer.name not in wanted]
     status = {"resourceClaims": msgspec.to_builtins([*others, *wanted.values()])}
     return [Write(patch_of(said, {"status": status}, "status"))]
 
 
-def _says(answer: ClaimScheduling | None, wanted: ClaimScheduling) -> bool:
+def _is_same_answer(answer: ClaimScheduling | None, wanted: ClaimScheduling) -> bool:
     """Returns whether an answer has the same content, in any order of nodes."""
     return (
         answer is not None
@@ -213,7 +213,7 @@ def _allocation(
     if "D4" not in rules.without:
         bare = [claim for claim in claims if not _is_protected(claim, pending[0].driver)]
         if bare:
-            return [Write(_protected(claim, pending[0].driver)) for claim in bare]
+            return [Write(_protect(claim, pending[0].driver)) for claim in bare]
     for claim in claims:
         entry = ledger.get(claim.metadata.uid)
         if entry is not None and entry.node != node:
@@ -225,12 +225,12 @@ def _is_protected(claim: ResourceClaim, driver: str) -> bool:
     return finalizer_of(driver) in (claim.metadata.finalizers or ())
 
 
-def _protected(claim: ResourceClaim, driver: str) -> PatchObject:
+def _protect(claim: ResourceClaim, driver: str) -> PatchObject:
     finalizers = [*(claim.metadata.finalizers or ()), finalizer_of(driver)]
     return patch_of(claim, {"metadata": {"finalizers": finalizers}})
 
 
-def allocated(claim: ResourceClaim, entry: Entry, pod: Pod | None) -> PatchObject:
+def allocation_patch(claim: ResourceClaim, entry: Entry, pod: Pod | None) -> PatchObject:
     """Returns one write of the claim's allocation and its reservation for the pod (D6)."""
     status: dict[str, Any] = {"allocation": entry.allocation}
     users = claim.status.reserved_for or ()
@@ -245,7 +245,7 @@ def allocated(claim: ResourceClaim, entry: Entry, pod: Pod | None) -> PatchObjec
 
 
 def claim_actions(
-    seen: Seen, driver: str, claim_key: str, ledger: Mapping[str, Entry], rules: Rules
+    seen: ObjectReader, driver: str, claim_key: str, ledger: Mapping[str, Entry], rules: Rules
 ) -> list[Action]:
     """Returns the next actions for a claim that depend on no single pod: deallocation, frees of
     outdated entries, and immediate allocation."""
@@ -261,24 +261,24 @@ def claim_actions(
     if claim.status.allocation is not None:
         return []
     if not is_delayed(claim):
-        return [] if terms_fault(claim, seen.classes) else _immediate(claim, driver, rules)
+        return [] if terms_fault(claim, seen.classes) else _immediate_actions(claim, driver, rules)
     if entry is None or _is_wanted(seen, driver, claim, entry):
         return []
     # Taken for a selection that is no more (D7): once the finalizer is gone, no allocation that is
     # still on its way can land.
     if _is_protected(claim, driver) and "D7" not in rules.without:
-        return [Write(_unprotected(claim, driver))]
+        return [Write(_unprotect(claim, driver))]
     return [Free(entry)]
 
 
-def _unprotected(
+def _unprotect(
     claim: ResourceClaim, driver: str, also: Mapping[str, Any] | None = None
 ) -> PatchObject:
     finalizers = [f for f in claim.metadata.finalizers or () if f != finalizer_of(driver)]
     return patch_of(claim, {"metadata": {"finalizers": finalizers or None, **(also or {})}})
 
 
-def _is_wanted(seen: Seen, driver: str, claim: ResourceClaim, entry: Entry) -> bool:
+def _is_wanted(seen: ObjectReader, driver: str, claim: ResourceClaim, entry: Entry) -> bool:
     """Returns whether a pod's PodScheduling selects the node of the entry."""
     for pod_key in seen.pods_of(claim.metadata.key):
         pod = seen.pod(pod_key)
@@ -302,14 +302,14 @@ def _deallocation(claim: ResourceClaim, driver: str, entry: Entry | None) -> lis
         return [Write(patch_of(claim, {"status": status}, "status"))]
     flagged = {"annotations": {DEALLOCATION_REQUESTED: None}} if flag_of(claim) is not None else {}
     if claim.status.allocation is None and (flagged or _is_protected(claim, driver)):
-        return [Write(_unprotected(claim, driver, flagged))]
+        return [Write(_unprotect(claim, driver, flagged))]
     return []
 
 
-def _immediate(claim: ResourceClaim, driver: str, rules: Rules) -> list[Action]:
+def _immediate_actions(claim: ResourceClaim, driver: str, rules: Rules) -> list[Action]:
     """Returns the actions for a claim that is allocated without waiting for a pod."""
     if not _is_protected(claim, driver):
-        return [Write(_protected(claim, driver))]
+        return [Write(_protect(claim, driver))]
     return [Take((claim,), "")]
 
 
@@ -321,7 +321,7 @@ def is_allocated_by(
     return is_own and claim.status.allocation is not None
 
 
-def adopted(claim: ResourceClaim) -> Entry:
+def adopted_entry(claim: ResourceClaim) -> Entry:
     """Returns the ledger entry for an allocated claim, derived from its status."""
     meta, allocation = claim.metadata, msgspec.to_builtins(claim.status.allocation)
     terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
@@ -330,7 +330,7 @@ def adopted(claim: ResourceClaim) -> Entry:
     return Entry(meta.uid, meta.namespace, meta.name, node, allocation)
 
 
-def abandoned(seen: Seen, ledger: Mapping[str, Entry]) -> list[Free]:
+def free_abandoned(seen: ObjectReader, ledger: Mapping[str, Entry]) -> list[Free]:
     """Returns the frees of all entries whose claim is deleted or was replaced by another claim of
     the same name (D7)."""
     found = []

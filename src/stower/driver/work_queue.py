@@ -41,7 +41,7 @@ class WorkQueue:
         self._due[key] = None
 
     def add_after(self, key: Key, delay_ns: int) -> None:
-        """Starts a timer: `fired` returns the key once the delay has passed."""
+        """Starts a timer: `pop_due_timer` returns the key once the delay has passed."""
         self._next_timer += 1
         heappush(self._timers, (self._outbox.now_ns + delay_ns, self._next_timer, key))
 
@@ -70,7 +70,7 @@ class WorkQueue:
             del self._due[key]
         return key
 
-    def fired(self) -> Key | None:
+    def pop_due_timer(self) -> Key | None:
         """Removes the first timer that is due and returns its key; None if there is none."""
         if self._timers and self._timers[0][0] <= self._outbox.now_ns:
             return heappop(self._timers)[2]

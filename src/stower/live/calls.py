@@ -13,16 +13,16 @@ from typing import Final, NamedTuple
 
 from stower.driver import Driver, Entry, Ledger
 from stower.driver.executor import Call, call, failure
-from stower.driver.messages import Adopting, Event, Examination, Freeing, Taking
+from stower.driver.messages import AdoptCall, AllocateCall, DeallocateCall, Event, Examination
 from stower.model.kinds import Node, ResourceClass
 
 log = logging.getLogger(__name__)
 
 METHOD_NAMES: Final = {
     Examination: "unsuitable_nodes",
-    Taking: "allocate",
-    Freeing: "deallocate",
-    Adopting: "adopt",
+    AllocateCall: "allocate",
+    DeallocateCall: "deallocate",
+    AdoptCall: "adopt",
 }
 
 
@@ -121,9 +121,9 @@ class DriverExecutor:
         return CallResult(name, answer, self._ledger_entries(driver_call), took_s)
 
     def _ledger_entries(self, driver_call: Call) -> dict[str, Entry | None]:
-        if isinstance(driver_call, Taking | Adopting):
+        if isinstance(driver_call, AllocateCall | AdoptCall):
             return {entry.uid: self._ledger.entries.get(entry.uid) for entry in driver_call.entries}
-        if isinstance(driver_call, Freeing):
+        if isinstance(driver_call, DeallocateCall):
             return {driver_call.entry.uid: self._ledger.entries.get(driver_call.entry.uid)}
         return {}
 

@@ -1,7 +1,7 @@
 """Runs a resource driver on an API server: watches feed its controller, calls go to the driver, and
 writes go to the server.
 
-    from stower.driver import Allocation, Driver, Refused
+    from stower.driver import Allocation, Driver, RefusedError
     from stower.live.driver import serve
 
 The ledger is the only state that is kept: a driver that is killed and started again continues from
@@ -29,7 +29,7 @@ from stower.devices.negotiation.claims import driver_of, is_pending
 from stower.driver import Controller, Driver, Ledger
 from stower.driver.controller import VIEWS
 from stower.driver.executor import Call
-from stower.driver.messages import Adopting, Event
+from stower.driver.messages import AdoptCall, Event
 from stower.framework.events import Listed, Observed, Tick, WriteFailed, WriteOk
 from stower.framework.retries import CONFLICT
 from stower.framework.writes import ApiWrite, write_text
@@ -231,7 +231,7 @@ class DriverShell:
             event = event.answer
         writes: list[ApiWrite] = []
         for output in self.controller.step(event, self._clock.now_ns()):
-            if isinstance(output, Adopting):
+            if isinstance(output, AdoptCall):
                 count = len(output.entries)
                 log.warning(
                     "%d allocated claims have no entry in the ledger: calling the driver's adopt()",

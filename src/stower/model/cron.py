@@ -51,7 +51,7 @@ class Schedule:
         start = datetime.fromtimestamp(after_ns // SECOND_NS // 60 * 60, UTC) + timedelta(minutes=1)
         day = start.replace(hour=0, minute=0)
         for _ in range(DAYS_AHEAD):
-            if self._on(day):
+            if self._is_on(day):
                 for hour in sorted(self.hours):
                     for minute in sorted(self.minutes):
                         moment = day.replace(hour=hour, minute=minute)
@@ -60,7 +60,7 @@ class Schedule:
             day += timedelta(days=1)
         return None
 
-    def _on(self, day: datetime) -> bool:
+    def _is_on(self, day: datetime) -> bool:
         if day.month not in self.months:
             return False
         in_month, in_week = day.day in self.days, (day.weekday() + 1) % 7 in self.weekdays

@@ -5,7 +5,7 @@ class InvalidObject(Exception):
     """An object that its author must change: field path, what was found, what is wanted."""
 
     def __init__(self, path: str, got: object, want: str) -> None:
-        super().__init__(printable(f"{path}: got {_short(got)}, want {want}"))
+        super().__init__(printable(f"{path}: got {_shorten(got)}, want {want}"))
         self.path = path
         self.got = got
         self.want = want
@@ -20,6 +20,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def _short(got: object) -> str:
+def _shorten(got: object) -> str:
     text = f'"{got}"' if type(got) is str else repr(got)
     return text if len(text) <= 100 else text[:97] + "..."

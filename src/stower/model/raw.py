@@ -68,7 +68,7 @@ def decode(data: bytes, view: type[T]) -> T:
             return msgspec.convert(value, view)
         except msgspec.ValidationError as error:
             # Not the first error: that may be about a null, which is no fault.
-            raise invalid(error, value) from None
+            raise to_invalid_object(error, value) from None
     except _UNREADABLE as error:
         raise InvalidObject("$", _head(data), f"JSON ({error})") from None
 
@@ -97,7 +97,7 @@ def edit(data: bytes, changes: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(fields)
 
 
-def invalid(error: msgspec.ValidationError, value: Any) -> InvalidObject:
+def to_invalid_object(error: msgspec.ValidationError, value: Any) -> InvalidObject:
     """What msgspec has against a decoded value, with the path of the field."""
     path, got, want = fault_of(error)
     path, found = _locate(path, got, value)

@@ -195,7 +195,7 @@ def _container_requests(
         both = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
         statuses = {status.name: status for status in both}
 
-    def asked(container: Container, path: str, resizable: bool) -> Quantities:
+    def read_requests(container: Container, path: str, resizable: bool) -> Quantities:
         own = container.resources
         result = parse_list(own.requests if own else None, f"{path}.resources.requests")
         status = statuses.get(container.name) if resizable else None
@@ -209,12 +209,12 @@ def _container_requests(
 
     total: Quantities = {}
     for i, container in enumerate(pod.spec.containers):
-        _add(total, asked(container, f"spec.containers[{i}]", True))
+        _add(total, read_requests(container, f"spec.containers[{i}]", True))
     sidecars: Quantities = {}
     peak: Quantities = {}
     for i, container in enumerate(pod.spec.init_containers or ()):
         is_sidecar = container.restart_policy == "Always"
-        mine = asked(container, f"spec.initContainers[{i}]", is_sidecar)
+        mine = read_requests(container, f"spec.initContainers[{i}]", is_sidecar)
         if is_sidecar:
             _add(total, mine)
             _add(sidecars, mine)

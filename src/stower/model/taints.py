@@ -62,7 +62,9 @@ def tolerates(toleration: Toleration, taint: Taint, comparisons: bool = False) -
     return False
 
 
-def tolerated(tolerations: tuple[Toleration, ...], taint: Taint, comparisons: bool = False) -> bool:
+def is_tolerated(
+    tolerations: tuple[Toleration, ...], taint: Taint, comparisons: bool = False
+) -> bool:
     """Whether any of the tolerations covers the taint."""
     return any(tolerates(t, taint, comparisons) for t in tolerations)
 

@@ -36,9 +36,7 @@ def make_certificates(folder: Path, hosts: tuple[str, ...]) -> None:
     if not _stands_for(folder / "server.crt", hosts):
         names = [_general_name(host) for host in hosts]
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "stower-apiserver")])
-        _signed(
-            folder, "server", subject, authority, signer, ExtendedKeyUsageOID.SERVER_AUTH, names
-        )
+        _sign(folder, "server", subject, authority, signer, ExtendedKeyUsageOID.SERVER_AUTH, names)
     if not (folder / "admin.crt").exists():
         subject = x509.Name(
             [
@@ -46,10 +44,10 @@ def make_certificates(folder: Path, hosts: tuple[str, ...]) -> None:
                 x509.NameAttribute(NameOID.COMMON_NAME, USER),
             ]
         )
-        _signed(folder, "admin", subject, authority, signer, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+        _sign(folder, "admin", subject, authority, signer, ExtendedKeyUsageOID.CLIENT_AUTH, [])
 
 
-def self_signed(name: str, hosts: tuple[str, ...]) -> bytes:
+def make_self_signed(name: str, hosts: tuple[str, ...]) -> bytes:
     """A certificate for these hosts that nobody else vouches for, and its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -104,7 +102,7 @@ def _usage(signs: bool) -> x509.KeyUsage:
     )
 
 
-def _signed(
+def _sign(
     folder: Path,
     name: str,
     subject: x509.Name,

@@ -10,7 +10,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from stower.pki.certificates import self_signed
+from stower.pki.certificates import make_self_signed
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +29,9 @@ class Serving:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._files = (certificate, key) if certificate is not None and key is not None else None
-        self._seen = self._look()
+        self._seen = self._file_stamps()
         if self._files is None:
-            _load(self.context, self_signed("stower", hosts))
+            _load(self.context, make_self_signed("stower", hosts))
             return
         try:
             self.context.load_cert_chain(*self._files)
@@ -40,7 +40,7 @@ class Serving:
                 f"cannot load {certificate} and {key}: {error.strerror or error}"
             ) from None
 
-    def _look(self) -> tuple[tuple[int, int], ...]:
+    def _file_stamps(self) -> tuple[tuple[int, int], ...]:
         try:
             found = [path.stat() for path in self._files or ()]
         except OSError:
@@ -51,7 +51,7 @@ class Serving:
         """Show what the files hold, for ever; what cannot be read changes nothing."""
         while self._files is not None:
             await asyncio.sleep(every_s)
-            seen = self._look()
+            seen = self._file_stamps()
             if not seen or seen == self._seen:
                 continue
             try:

@@ -13,7 +13,7 @@ from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.fixes import NODE_FIELD, Fix
 from stower.framework.plugin import Plugin
 from stower.model.kinds import Pod
-from stower.model.taints import NO_SCHEDULE, Taint, tolerated
+from stower.model.taints import NO_SCHEDULE, Taint, is_tolerated
 from stower.state.arrays import Ints, Rows
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -30,7 +30,7 @@ class NodeUnschedulable(Plugin):
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """Rejects cordoned rows (code 1)."""
-        if tolerated(shape.tolerations, TAINT):
+        if is_tolerated(shape.tolerations, TAINT):
             return None
         return state.unschedulable[rows].astype(np.int64)
 
@@ -44,6 +44,6 @@ class NodeUnschedulable(Plugin):
     def hint(self, shape: Shape, event: ClusterEvent) -> bool:
         """Requeues the pod for a node that is no longer cordoned, or a toleration of the taint."""
         if event.node is None:
-            return tolerated(shape.tolerations, TAINT)
+            return is_tolerated(shape.tolerations, TAINT)
         was_rejected = event.old_node is None or event.old_node.spec.unschedulable
         return was_rejected and not event.node.spec.unschedulable

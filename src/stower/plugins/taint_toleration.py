@@ -18,7 +18,7 @@ from stower.model.taints import (
     PREFER_NO_SCHEDULE,
     Taint,
     Toleration,
-    tolerated,
+    is_tolerated,
 )
 from stower.plugins.bounds import TOLERATIONS_MAX, check_count
 from stower.state.arrays import Bools, Ints, Rows
@@ -113,7 +113,7 @@ class TaintToleration(Plugin):
     def _has_untolerated_taint(self, taints: tuple[Taint, ...], shape: Shape) -> bool:
         return any(
             taint.effect in (NO_SCHEDULE, NO_EXECUTE)
-            and not tolerated(shape.tolerations, taint, self.has_comparison_operators)
+            and not is_tolerated(shape.tolerations, taint, self.has_comparison_operators)
             for taint in taints
         )
 
@@ -121,6 +121,6 @@ class TaintToleration(Plugin):
         soft = tuple(t for t in shape.tolerations if t.effect in ("", PREFER_NO_SCHEDULE))
         return sum(
             taint.effect == PREFER_NO_SCHEDULE
-            and not tolerated(soft, taint, self.has_comparison_operators)
+            and not is_tolerated(soft, taint, self.has_comparison_operators)
             for taint in taints
         )

@@ -25,7 +25,7 @@ WINDOW_BYTES_MAX: Final = 128 * 2**20
 OBJECTS_MAX: Final = 2_000_000
 
 
-class Told(msgspec.Struct, frozen=True):
+class RecordedEvent(msgspec.Struct, frozen=True):
     """One event as it was recorded, what was written then, and its line's number."""
 
     engine: str
@@ -39,7 +39,7 @@ def is_recording(path: Path) -> bool:
     """Whether the file begins as a recording does. Raises OSError."""
     head = b""
     try:
-        for data in _unpacked(path):
+        for data in _unpack_lines(path):
             head += data
             if len(head) >= len(BEGINNING):
                 return head.startswith(BEGINNING)
@@ -48,7 +48,7 @@ def is_recording(path: Path) -> bool:
     return False
 
 
-def read(path: Path) -> Iterator[Engine | Told]:
+def read_recording(path: Path) -> Iterator[Engine | RecordedEvent]:
     """Engines and what they were told, in order. Raises InvalidObject with the line, OSError."""
     listed: list[ApiObject] = []
     known: set[str] = set()
@@ -67,7 +67,7 @@ def read(path: Path) -> Iterator[Engine | Told]:
                     )
                 event = read_event(line, listed)
                 listed = []
-                yield Told(line.engine, number, line.at_ns, event, bytes(line.writes))
+                yield RecordedEvent(line.engine, number, line.at_ns, event, bytes(line.writes))
             else:
                 known.add(line.engine)
                 yield line
@@ -80,7 +80,7 @@ def read(path: Path) -> Iterator[Engine | Told]:
 def lines_of(path: Path) -> Iterator[bytes]:
     """The whole lines of a file; half of a line at its end is left out."""
     held = bytearray()
-    for data in _unpacked(path):
+    for data in _unpack_lines(path):
         cut = data.rfind(b"\n") + 1
         held += data[:cut] if cut else data
         if cut:
@@ -90,7 +90,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
             raise InvalidObject("line", f"{len(held):,} bytes", f"at most {LINE_BYTES_MAX:,} bytes")
 
 
-def _unpacked(path: Path) -> Iterator[bytes]:
+def _unpack_lines(path: Path) -> Iterator[bytes]:
     with open(path, "rb") as file:
         head = file.read(CHUNK_BYTES)
         packed = head.startswith(MAGIC)

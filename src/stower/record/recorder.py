@@ -29,7 +29,7 @@ PARTS: Final = 4  # that are kept, of a size that together is what was allowed
 BYTES_MAX: Final = 2**30
 
 
-class Built:
+class EngineInputs:
     """What engines are built from, as far as a recording has to say it."""
 
     def __init__(
@@ -48,11 +48,11 @@ class Built:
 class Recorder:
     """Writes a recording to files. A disk that fails ends the recording, not who is recorded."""
 
-    def __init__(self, path: Path, built: Built, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, path: Path, built: EngineInputs, bytes_max: int = BYTES_MAX) -> None:
         """`bytes_max`: of all parts together. Nothing is touched before the first engine begins.
         Raises OSError where the file cannot be made, or something else is in its place."""
         for number in range(PARTS):
-            _check(_numbered(path, number))
+            _check(_numbered_path(path, number))
         folder = path.absolute().parent
         if not os.access(folder, os.W_OK):
             code = errno.EACCES if folder.is_dir() else errno.ENOENT
@@ -123,12 +123,12 @@ class Recorder:
     def _begin(self) -> None:
         """A new part under the name that was given; the others move on, and the oldest goes. For
         the owner alone: labels and annotations may say more than everybody is to know."""
-        last = _numbered(self._path, PARTS - 1)
+        last = _numbered_path(self._path, PARTS - 1)
         last.unlink(missing_ok=True)
         for number in range(PARTS - 2, -1, -1):
-            part = _numbered(self._path, number)
+            part = _numbered_path(self._path, number)
             if part.exists():
-                part.rename(_numbered(self._path, number + 1))
+                part.rename(_numbered_path(self._path, number + 1))
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._file, self._list_bytes = os.fdopen(descriptor, "wb"), 0
         if self._path.suffix == PACKED:
@@ -182,7 +182,7 @@ def _check(path: Path) -> None:
         raise OSError(errno.EEXIST, f"{path} already exists and is not a recording")
 
 
-def _numbered(path: Path, number: int) -> Path:
+def _numbered_path(path: Path, number: int) -> Path:
     """The name of an older part: a number before the endings."""
     if not number:
         return path

@@ -9,7 +9,7 @@ from stower.engine.engine import Engine
 from stower.model.errors import InvariantError
 from stower.record.lines import Engine as Built
 from stower.record.lines import writes_json
-from stower.record.reader import Told
+from stower.record.reader import RecordedEvent
 
 
 class Difference(msgspec.Struct, frozen=True, rename="camel"):
@@ -25,7 +25,7 @@ class Difference(msgspec.Struct, frozen=True, rename="camel"):
     fault: str = ""
 
 
-class Replayed(msgspec.Struct, frozen=True, rename="camel"):
+class ReplayReport(msgspec.Struct, frozen=True, rename="camel"):
     """What came of playing it back."""
 
     engines: int
@@ -37,10 +37,10 @@ class Replayed(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def replay(
-    lines: Iterable[Built | Told],
+    lines: Iterable[Built | RecordedEvent],
     build: Callable[[Built], Engine],
     progress: Callable[[int], None] = lambda steps: None,
-) -> Replayed:
+) -> ReplayReport:
     """Play it back up to the first difference. Raises what `lines` and `build` raise."""
     engines: dict[str, Engine] = {}
     built = steps = writes = first_ns = last_ns = 0
@@ -68,7 +68,7 @@ def replay(
             )  # fmt: skip
             break
         progress(steps)
-    return Replayed(built, steps, writes, first_ns, last_ns, difference)
+    return ReplayReport(built, steps, writes, first_ns, last_ns, difference)
 
 
 def _decoded(writes: bytes) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ import msgspec
 from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import Container
 from stower.model.resources import PODS, amounts, node_room, pod_requests
-from stower.model.taints import Taint, tolerated
+from stower.model.taints import Taint, is_tolerated
 from stower.model.times import SECOND_NS
 from stower.sim.server import Server
 
@@ -75,7 +75,7 @@ class Bin:
         wanted = pod.spec.node_selector or {}
         if any(self._labels.get(key) != value for key, value in wanted.items()):
             return False
-        if any(not tolerated(pod.spec.tolerations or (), taint) for taint in self._taints):
+        if any(not is_tolerated(pod.spec.tolerations or (), taint) for taint in self._taints):
             return False
         if any(self.free.get(name, 0) < amount for name, amount in needs.items()):
             return False

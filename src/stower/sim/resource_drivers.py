@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger, Refused
+from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger, RefusedError
 from stower.driver.controller import VIEWS
 from stower.driver.executor import Call, call
 from stower.driver.messages import Event, Examination, Output
@@ -39,7 +39,7 @@ class CountedDevices(Driver):
 
     def _work(self) -> None:
         if self.is_failing:
-            raise Refused("the driver is failing")
+            raise RefusedError("the driver is failing")
 
     def count_free(self, node: str) -> int:
         """How many are free."""
@@ -63,7 +63,7 @@ class CountedDevices(Driver):
         noted = sum(_count(entry) for entry in known.values() if entry is not None)
         where = next((n for n in nodes if self.count_free(n) + noted >= wanted), None)
         if where is None:
-            raise Refused(
+            raise RefusedError(
                 f"{wanted} devices requested, "
                 f"{max((self.count_free(n) for n in nodes), default=0)} left"
             )

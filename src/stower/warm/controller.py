@@ -14,7 +14,7 @@ from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import ApiObject, Node, Pod, WarmPool
 from stower.model.kinds.warm_pool import WarmPoolStatus, pool_faults
 from stower.model.resources import PODS
-from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, tolerated
+from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, is_tolerated
 from stower.model.times import SECOND_NS, time_ns
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
@@ -409,7 +409,7 @@ class WarmCapacity:
         node = self.state.node_at(row)
         tolerations = like.pod.spec.tolerations or ()
         hard = [t for t in node.spec.taints or () if t.effect in (NO_SCHEDULE, NO_EXECUTE)]
-        if node.spec.unschedulable or not all(tolerated(tolerations, taint) for taint in hard):
+        if node.spec.unschedulable or not all(is_tolerated(tolerations, taint) for taint in hard):
             return 0
         if pool.spec.images.pullers is not None and not pool.pullers.get(node.metadata.name):
             return 0

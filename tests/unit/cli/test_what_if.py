@@ -17,7 +17,7 @@ from stower.framework.writes import Bind
 from stower.model.kinds import Node, Pod
 from stower.model.meta import OwnerReference
 from stower.model.times import SECOND_NS
-from stower.record.recorder import Built, Recorder
+from stower.record.recorder import EngineInputs, Recorder
 from tests.builders import make_node, make_pod
 from tests.unit.cli.test_cluster_inputs import node, pod
 
@@ -146,7 +146,7 @@ class Live:
 
     def __init__(self, path: Path, nodes: int) -> None:
         self.engine = build_engine(None)
-        self.recorder = Recorder(path, Built(None, 0, 1000, Features()))
+        self.recorder = Recorder(path, EngineInputs(None, 0, 1000, Features()))
         self.recorder.record_engine("e")
         self.pods: dict[str, Pod] = {}
         self.now_ns = 5 * SECOND_NS
@@ -244,7 +244,7 @@ def owned(name: str, node: str = "", cpu: str = "3", priority: int = 0, **more: 
 
 def told(path: Path, *events: Event) -> Path:
     """A recording of an engine that was told this, a second apart; what it writes is answered."""
-    engine, recorder = build_engine(None), Recorder(path, Built(None, 0, 1000, Features()))
+    engine, recorder = build_engine(None), Recorder(path, EngineInputs(None, 0, 1000, Features()))
     recorder.record_engine("e")
     for at, event in enumerate(events, 1):
         writes = engine.step(event, at * SECOND_NS)

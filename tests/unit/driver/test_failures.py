@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from stower.driver import Allocation, Entry, Refused
+from stower.driver import Allocation, Entry, RefusedError
 from stower.driver.controller import Controller
 from stower.driver.executor import call
 from stower.driver.ledger import MemoryLedger
-from stower.driver.messages import Freed, Freeing, Taking
+from stower.driver.messages import AllocateCall, DeallocateCall, DeallocateResult
 from stower.framework.events import Listed, WriteFailed, WriteOk
 from stower.framework.writes import CreateEvent
 from stower.model.kinds import ResourceClaim
@@ -81,7 +81,7 @@ def test_a_driver_that_fails_on_each_node_is_asked_again_after_a_while() -> None
 
 def test_what_went_wrong_is_told_and_answered() -> None:
     driver, told = Failing("n1"), list[Exception]()
-    taking = Taking(7, (), "n1", (Entry("u", "default", "c", "n1"),))
+    taking = AllocateCall(7, (), "n1", (Entry("u", "default", "c", "n1"),))
     ledger = MemoryLedger()
     answer = call(taking, driver, ledger, told.append)
     assert "RuntimeError: n1 is broken" == getattr(answer, "error", "")
@@ -93,11 +93,13 @@ def test_a_refusal_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, told = Failing(), list[Exception]()
 
     def refuse(_: Entry) -> None:
-        raise Refused("the fabric is down")
+        raise RefusedError("the fabric is down")
 
     monkeypatch.setattr(driver, "deallocate", refuse)
-    answer = call(Freeing(3, Entry("u", "default", "c")), driver, MemoryLedger(), told.append)
-    assert Freed(3, "the fabric is down") == answer
+    answer = call(
+        DeallocateCall(3, Entry("u", "default", "c")), driver, MemoryLedger(), told.append
+    )
+    assert DeallocateResult(3, "the fabric is down") == answer
     assert [] == told
 
 
@@ -106,7 +108,7 @@ def test_the_longest_complaint_fits_into_an_event() -> None:
 
     class Talkative(Failing):
         def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
-            raise Refused("é" * 2000)
+            raise RefusedError("é" * 2000)
 
     told = cluster(Talkative()).told
     assert 1023 == max(len(event.note.encode()) for event in told)
@@ -116,4 +118,4 @@ def test_an_entry_of_an_earlier_claim_of_the_name_is_given_back() -> None:
     old = Entry("old", "default", "c", "n1", {"devices": {}})
     controller = Controller(DRIVER, {"old": old})
     outputs = controller.step(Listed(()), 1)
-    assert [old] == [output.entry for output in outputs if isinstance(output, Freeing)]
+    assert [old] == [output.entry for output in outputs if isinstance(output, DeallocateCall)]

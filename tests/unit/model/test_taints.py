@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from stower.model.taints import Taint, Toleration, tolerated, tolerates
+from stower.model.taints import Taint, Toleration, is_tolerated, tolerates
 
 DEDICATED = Taint("dedicated", "gpu", "NoSchedule")
 
@@ -80,12 +80,12 @@ def test_numeric_tolerations_cover_nothing_while_the_gate_is_off() -> None:
 
 def test_one_covering_toleration_is_enough() -> None:
     wrong, right = Toleration("other", "Exists"), Toleration("dedicated", "Exists")
-    assert tolerated((wrong, right), DEDICATED)
-    assert not tolerated((wrong,), DEDICATED)
-    assert not tolerated((), DEDICATED)
+    assert is_tolerated((wrong, right), DEDICATED)
+    assert not is_tolerated((wrong,), DEDICATED)
+    assert not is_tolerated((), DEDICATED)
 
 
 def test_tolerated_passes_the_gate_on() -> None:
     numeric = (Toleration("sla", "Gt", "1"),)
-    assert tolerated(numeric, Taint("sla", "2", "NoSchedule"), comparisons=True)
-    assert not tolerated(numeric, Taint("sla", "2", "NoSchedule"))
+    assert is_tolerated(numeric, Taint("sla", "2", "NoSchedule"), comparisons=True)
+    assert not is_tolerated(numeric, Taint("sla", "2", "NoSchedule"))

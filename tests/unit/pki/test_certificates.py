@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from stower.pki.certificates import make_certificates, self_signed, write_private
+from stower.pki.certificates import make_certificates, make_self_signed, write_private
 
 HOSTS = ("127.0.0.1", "localhost")
 FILES = {f"{name}.{kind}" for name in ("ca", "server", "admin") for kind in ("crt", "key")}
@@ -138,7 +138,7 @@ def handshake(serving: ssl.SSLContext, trusting: ssl.SSLContext, host: str) -> b
 
 
 def test_self_signed_certificate_is_its_own_issuer_and_no_authority() -> None:
-    pem = self_signed("stower", ("::1", "example.com"))
+    pem = make_self_signed("stower", ("::1", "example.com"))
     found = x509.load_pem_x509_certificate(pem)
     assert found.issuer == found.subject
     found.verify_directly_issued_by(found)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from stower.pki.certificates import self_signed
+from stower.pki.certificates import make_self_signed
 from stower.pki.server_certificate import LOOK_SECONDS, Serving, ServingError
 from tests.virtual_loop import VirtualLoop
 
@@ -50,7 +50,7 @@ class Files:
 
     def write(self, name: str) -> None:
         """Replaces both by a certificate for the name; the times of the files advance."""
-        pem = self_signed(name, ("localhost",))
+        pem = make_self_signed(name, ("localhost",))
         at = pem.index(b"-----BEGIN PRIVATE KEY")
         self.put(pem[:at], pem[at:])
 

@@ -37,12 +37,12 @@ from stower.framework.writes import (
 )
 from stower.model.kinds import PersistentVolumeClaim, Pod
 from stower.model.kinds.pod import PodCondition
-from stower.record.reader import Told, is_recording, lines_of, read
-from stower.record.recorder import Built, Recorder
+from stower.record.reader import RecordedEvent, is_recording, lines_of, read_recording
+from stower.record.recorder import EngineInputs, Recorder
 from stower.record.replay import replay
 from tests.builders import make_node, make_pod
 
-BUILT = Built(None, 7, 64, Features())
+BUILT = EngineInputs(None, 7, 64, Features())
 
 
 def stower(*arguments: str) -> Result:
@@ -99,8 +99,8 @@ def test_every_event_and_write_comes_back(tmp_path: Path, name: str) -> None:
     for at_ns, event in enumerate(ALL_EVENTS):
         recorder.record_step("e", at_ns, event, ALL_WRITES)
     recorder.close()
-    engine, *told = read(tmp_path / name)
-    steps = [step for step in told if isinstance(step, Told)]
+    engine, *told = read_recording(tmp_path / name)
+    steps = [step for step in told if isinstance(step, RecordedEvent)]
     assert (7, 64, None) == (engine.seed, engine.cycles_per_step_max, engine.configuration)  # type: ignore[union-attr]
     assert list(enumerate(ALL_EVENTS)) == [(step.at_ns, step.event) for step in steps]
     assert [
@@ -118,7 +118,7 @@ def test_every_event_and_write_comes_back(tmp_path: Path, name: str) -> None:
 def test_what_was_recorded_plays_back_the_same(tmp_path: Path) -> None:
     path = tmp_path / "r.ndjson.zst"
     made = record(path, cluster())
-    found = replay(read(path), rebuild_engine)
+    found = replay(read_recording(path), rebuild_engine)
     assert None is found.difference
     assert (1, 9, sum(map(len, made))) == (found.engines, found.steps, found.writes)
     assert found.writes > 8
@@ -173,7 +173,7 @@ def test_half_a_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for kept in (len(whole), len(whole) - 20, len(whole) // 2):
         (tmp_path / "half.ndjson.zst").write_bytes(whole[:kept])
-        found = replay(read(tmp_path / "half.ndjson.zst"), rebuild_engine)
+        found = replay(read_recording(tmp_path / "half.ndjson.zst"), rebuild_engine)
         assert None is found.difference
         assert (found.steps == 9) == (kept == len(whole))
     recorder.close()
@@ -251,7 +251,9 @@ def test_parts_are_rotated_and_each_stands_alone(tmp_path: Path) -> None:
     parts = sorted(file.name for file in tmp_path.iterdir())
     assert ["r.1.ndjson", "r.2.ndjson", "r.3.ndjson", "r.ndjson"] == parts
     assert made > 4
-    assert all(replay(read(tmp_path / part), rebuild_engine).difference is None for part in parts)
+    assert all(
+        replay(read_recording(tmp_path / part), rebuild_engine).difference is None for part in parts
+    )
 
 
 def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
@@ -282,7 +284,7 @@ def test_a_part_that_cannot_end_does_not_grow_for_ever(
         record(path, cluster(pods=300), bytes_max=8_000)
     assert "recording stopped: the part is full" in caplog.text
     assert path.stat().st_size < 20_000
-    assert None is replay(read(path), rebuild_engine).difference
+    assert None is replay(read_recording(path), rebuild_engine).difference
 
 
 def test_a_disk_that_fails_ends_the_recording_only(
@@ -340,7 +342,7 @@ def test_nothing_is_touched_before_an_engine_begins_nor_what_is_no_recording(
 def test_manifests_and_keys_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "r.ndjson"
     extenders = [{"urlPrefix": "x", "filterVerb": "f", "tlsConfig": {"keyData": "c2VjcmV0"}}]
-    recorder = Recorder(path, Built({"extenders": extenders}, 0, 64, Features()))
+    recorder = Recorder(path, EngineInputs({"extenders": extenders}, 0, 64, Features()))
     recorder.record_engine("e")
     meta = {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "stower.dev/x": "kept"}
     pod = make_pod("p1")

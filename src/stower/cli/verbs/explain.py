@@ -33,7 +33,7 @@ from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject, printable
 from stower.model.kinds import PodScheduling
 from stower.model.times import SECOND_NS
-from stower.record.reader import Told, is_recording, read
+from stower.record.reader import RecordedEvent, is_recording, read_recording
 
 NAME = "explain"
 WATCHED = True
@@ -177,8 +177,8 @@ def _replay(path: Path, at: float | None) -> Engine:
     engines: dict[str, Engine] = {}
     last, begun_ns = None, None
     try:
-        for line in read(path):
-            if not isinstance(line, Told):
+        for line in read_recording(path):
+            if not isinstance(line, RecordedEvent):
                 engines[line.engine] = rebuild_engine(line)
                 continue
             begun_ns = line.at_ns if begun_ns is None else begun_ns

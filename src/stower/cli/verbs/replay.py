@@ -24,8 +24,8 @@ from stower.cli.recordings import rebuild_engine
 from stower.cli.replay_dashboard import serve
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS
-from stower.record.reader import read
-from stower.record.replay import Difference, Replayed, replay
+from stower.record.reader import read_recording
+from stower.record.replay import Difference, ReplayReport, replay
 
 NAME = "replay"
 EPILOG = """
@@ -73,7 +73,7 @@ def run(
                 if update is not None and steps % STRIDE == 0:
                     update(steps, steps)
 
-            found = replay(read(recording), rebuild_engine, on_progress)
+            found = replay(read_recording(recording), rebuild_engine, on_progress)
     except InvalidObject as error:
         raise bad_input(f"{recording}: {error}") from None
     except OSError as error:
@@ -88,7 +88,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _print(found: Replayed, seconds: float) -> None:
+def _print(found: ReplayReport, seconds: float) -> None:
     covers = (found.last_ns - found.first_ns) / SECOND_NS
     what = f"{format_count(found.steps, 'step')} of {format_count(found.engines, 'engine')}"
     console().print(f"{what}, {covers:,.1f} s, replayed in {seconds:.1f} s.")
