@@ -92,7 +92,7 @@ class HubDay:
         self._is_stepping = False
         self._is_listed = False  # before that, the engine knows of nothing
         self._told: set[str] = set()  # uids of pods that were seen on their nodes
-        self._laws = [law(self) for law in laws] if policy.keeps_its_own else []
+        self._laws = [law(self) for law in laws] if policy.has_own_placeholders else []
 
     def run(self) -> Outcome:
         """From the first minute to the last."""
@@ -183,7 +183,7 @@ class HubDay:
 
     def _keep(self) -> None:
         """The StatefulSet, as large as is wanted now."""
-        if self.policy.keeps_its_own:
+        if self.policy.has_own_placeholders:
             return
         users: dict[str, Pod] = {}
         came_ns: dict[str, int] = {}

@@ -66,7 +66,7 @@ class Policy(msgspec.Struct, frozen=True):
     surge_s: int = 0
 
     @property
-    def keeps_its_own(self) -> bool:
+    def has_own_placeholders(self) -> bool:
         """Whether the scheduler makes its placeholders itself."""
         return self.rules == "stower"
 
