@@ -107,7 +107,7 @@ class Doing(NamedTuple):
 
 
 class Awaiting(NamedTuple):
-    """A version that is to be seen first; `selects`: in which a node was selected."""
+    """A version that is to be seen first; `is_selection`: in which a node was selected."""
 
     key: Key
     version: int
@@ -158,7 +158,7 @@ class _Ranked(list[str]):
     def names(self) -> list[str]:
         return self
 
-    def among(self, names: Sequence[str]) -> list[str]:
+    def select(self, names: Sequence[str]) -> list[str]:
         return [name for name in self if name in names]
 
 
@@ -187,7 +187,7 @@ class _Around:
     def has_common_node(self, claims: Sequence[ResourceClaim]) -> bool:
         return any(all(reaches(claim, n) for claim in claims) for n in self._nodes)
 
-    def is_there(self, node_name: str) -> bool:
+    def has_node(self, node_name: str) -> bool:
         return node_name in self._nodes
 
     def is_unbound(self, uid: str) -> bool:
@@ -202,7 +202,7 @@ class _Around:
                 continue
             op = self._ops.get(name)
             selecting = isinstance(op, Doing) and _selects(op.write)
-            selecting |= isinstance(op, Awaiting) and op.selects
+            selecting |= isinstance(op, Awaiting) and op.is_selection
             selecting |= bool(said.spec.selected_node)  # no time passes here
             others.append((self._model.negotiation(self._cache, pod), selecting))
         return preceding_pod(negotiation, others, by_rank)
@@ -826,7 +826,7 @@ class Model:
             op = world.ops[at]
             found.append((at, type(op).__name__))
             if isinstance(op, Awaiting):
-                found.append((op.key, op.selects))
+                found.append((op.key, op.is_selection))
                 refs.append((op.key, op.version))
             elif isinstance(op, Doing):
                 found.append(op.kind)
