@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -230,6 +231,27 @@ def test_server_prints_its_figures_and_ratios(
     rows = [line.split() for line in out.splitlines()]
     assert ["creates_per_s", "1,000", "0.50"] in rows
     assert ["bind_cpu_us", "8", "1.00"] in rows
+
+
+def sample(kind: Any) -> Any:
+    """A value of a result's field."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind(**{name: sample(hint) for name, hint in get_type_hints(kind).items()})
+    if get_origin(kind) is dict:
+        return {"key": sample(get_args(kind)[1])}
+    return kind(250)
+
+
+@pytest.mark.parametrize("name", sorted(bench.NAMED))
+def test_every_benchmark_that_is_named_prints_a_table(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    made = msgspec.structs.replace(sample(bench._family(name).result), name=name)
+    monkeypatch.setattr(bench, "_run_once", lambda _: made)
+    code, out, _ = invoke(name, "--runs", "1")
+    assert 0 == code
+    assert f"{name}, best run" in out
+    assert len(made.__struct_fields__) - 1 <= len(re.findall(r"\b250\b", out))
 
 
 def test_small_run_of_the_server_measures_everything() -> None:

@@ -136,7 +136,7 @@ def _earlier(path: Path) -> dict[str, Measured]:
 def _summarize(family: Family, tried: list[Any], old: Measured | None) -> Measured:
     choose = min if family.is_least_best else max
     best = choose(tried, key=lambda result: float(getattr(result, family.best)))
-    found: Measured = msgspec.structs.asdict(best)
+    found: Measured = msgspec.to_builtins(best)
     found[f"runs_{family.best}"] = [getattr(result, family.best) for result in tried]
     for name, field in family.ratios.items():
         found[name] = found[field] / old[field] if old is not None and old[field] else None
