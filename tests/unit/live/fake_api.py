@@ -184,8 +184,12 @@ async def serving(
         scheme = "http" if tls is None else "https"
         yield f"{scheme}://127.0.0.1:{runner.addresses[0][1]}"
     finally:
+        handlers = runner.server.connections if runner.server is not None else []
+        transports = [handler.transport for handler in handlers if handler.transport is not None]
         await runner.cleanup()
-        await asyncio.sleep(0.005)  # TLS transports close their sockets in later iterations
+        for transport in transports:
+            transport.abort()  # a TLS transport that closes waits for the client
+        await asyncio.sleep(0.005)  # sockets are closed in later iterations
 
 
 @contextlib.asynccontextmanager
