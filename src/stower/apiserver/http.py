@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import httptools
 
+from stower.pki.transports import finish_closing
+
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024  # as upstream
 HEADER_BYTES_MAX: Final = 16 * 1024  # of one header field, and of the request line
 HEAD_BYTES_MAX: Final = 64 * 1024  # of all of them, beside what comes in one piece with the end
@@ -30,7 +32,6 @@ KEEP_ALIVE_SECONDS: Final = 75.0
 LINGER_SECONDS: Final = 1.0  # for a client that still sends to read why it is refused
 SWEEP_SECONDS: Final = 0.5  # between looks for connections whose time is over
 HANDSHAKE_SECONDS: Final = 0.3  # at the end, for clients that are about to be connected
-CLOSE_ITERATIONS: Final = 8  # of the loop, in which transports close their sockets
 NEVER: Final = float("inf")
 
 log = logging.getLogger(__name__)
@@ -426,5 +427,4 @@ class Listener:
         self._sweeper.cancel()
         for connection in list(self.connections):
             connection.abort()
-        for _ in range(CLOSE_ITERATIONS):
-            await asyncio.sleep(0)
+        await finish_closing()

@@ -22,6 +22,7 @@ from stower.live.connection import (
     RequestNotSent,
 )
 from stower.model.kinds import Kind
+from stower.pki.transports import finish_closing
 
 if TYPE_CHECKING:
     import aiohttp
@@ -36,7 +37,6 @@ WATCH_IDLE_SECONDS: Final = 90.0
 READ_BYTES: Final = 1 << 20
 LINE_BYTES_MAX: Final = 16 << 20  # of a watch event; an object has at most 3 MiB
 TRANSPORT_ERRORS: Final = (OSError, asyncio.TimeoutError, ConnectionLost)
-CLOSE_ITERATIONS: Final = 8  # of the loop, in which transports close their sockets
 
 
 def collection_path(kind: Kind, namespace: str = "", version: str = "") -> str:
@@ -112,8 +112,7 @@ class Client:
         self._pool.close()
         if self._session is not None:
             await self._session.close()
-        for _ in range(CLOSE_ITERATIONS):
-            await asyncio.sleep(0)
+        await finish_closing()
 
     async def request(
         self,

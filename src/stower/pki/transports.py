@@ -7,7 +7,10 @@ system without /tmp, asyncio's own transports are used.
 import asyncio
 import logging
 import tempfile
-from typing import Any
+from typing import Any, Final
+
+# Iterations of the loop in which a transport that was closed closes its socket.
+CLOSE_ITERATIONS: Final = 8
 
 create_connection: Any = asyncio.BaseEventLoop.create_connection
 create_server: Any = asyncio.BaseEventLoop.create_server
@@ -20,3 +23,9 @@ except (ImportError, FileNotFoundError):
 else:
     create_connection, create_server = aiofastnet.create_connection, aiofastnet.create_server
     logging.getLogger("aiofastnet").setLevel(logging.INFO)  # it tells of each connection
+
+
+async def finish_closing() -> None:
+    """Lets transports that were closed or aborted close their sockets, before the loop ends."""
+    for _ in range(CLOSE_ITERATIONS):
+        await asyncio.sleep(0)
