@@ -53,6 +53,7 @@ def page_of(chrome: Any, url: str, **options: Any) -> Iterator[Any]:
     """The page, which must not complain of anything."""
     context = chrome.new_context(**options)
     page = context.new_page()
+    page.set_default_timeout(90_000)  # of a machine that runs other tests beside
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
