@@ -2,7 +2,7 @@
 engine in the middle of it. Everything happens in an order that a seed draws."""
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +53,7 @@ class Chaos:
         self._asked: list[Write] = []
         self._answers: list[Event] = []
         self._news: dict[type, deque[Event]] = {}
+        self.withdrawn: Counter[str] = Counter()  # how often a preemptor took its node, by pod
         self._claims = self.chance.randint(2, 5)
         for name in ("n1", "n2"):
             self._put(make_node(name))
@@ -209,6 +210,9 @@ class Chaos:
                 self._answers.append(WriteOk(write.id))
             else:
                 self._asked.append(write)
+        for decision in self.engine.drain():
+            if "preempted by" in decision.message:
+                self.withdrawn[decision.uid] += 1
 
     def happen(self, chaos: bool) -> None:
         """One thing. Without `chaos` nobody meddles, and nothing is lost or refused."""
@@ -243,6 +247,7 @@ class Chaos:
     def settle(self) -> None:
         """All is there again, and everybody has time; less than it takes until pods are tried again
         whatever has happened."""
+        self.withdrawn.clear()
         for _ in range(30):
             if (type(CLASS), "gpu") not in self.objects:
                 self._put(CLASS)

@@ -375,6 +375,7 @@ class DynamicResources(Plugin):
 
         def filter_code(row: int) -> int:
             unallocated, _ = self._unallocated_claims(claims, pod, shape, state, row)
+            unallocated = [*state.devices.freed_claims(claims), *unallocated]
             code = FITS
             if unallocated:
                 try:
@@ -591,5 +592,5 @@ class DynamicResources(Plugin):
 
 def _filter_error(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:
     """Returns the error with the text that kube-scheduler has for errors of Filter."""
-    keys = tuple(claim.metadata.key for claim in claims)
-    return PluginError(f'running "DynamicResources" filter plugin: {error.message(keys)}')
+    message = error.message(tuple(claim.metadata.key for claim in claims))
+    return PluginError(f'running "DynamicResources" filter plugin: {message}')

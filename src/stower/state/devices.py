@@ -379,6 +379,14 @@ class Devices:
         """Returns the placed pods that use a claim, by uid."""
         return self._users.get(key, {})
 
+    def freed_claims(self, claims: Iterable[ResourceClaim]) -> list[ResourceClaim]:
+        """Returns the allocated ones of these claims all of whose pods a trial has displaced: they
+        are deallocated once these pods are deleted."""
+        if not self._journal.is_in_trial:
+            return []
+        counted = self._counted_allocations
+        return [c for c in claims if c.status.allocation and c.metadata.key not in counted]
+
     def pools_changed_since(self, position: int) -> list[PoolID] | None:
         """Returns the pools whose usage has changed after a position of `pool_log`; None where the
         log has dropped some changes."""

@@ -9,11 +9,18 @@ from stower.assembly import build_engine
 from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS as S
 from stower.framework.events import Listed, Observed, WatchType, WriteFailed, WriteOk
-from stower.framework.writes import Bind, PatchObject, Write
+from stower.framework.writes import Bind, DeletePod, PatchObject, PatchPodStatus, Write
 from stower.model.kinds import ResourceClaim
 from stower.model.kinds.resource_claim import FINALIZER
 from tests.builders import make_node
-from tests.device_builders import claiming, device, device_class, device_slice, resource_claim
+from tests.device_builders import (
+    GPU,
+    claiming,
+    device,
+    device_class,
+    device_slice,
+    resource_claim,
+)
 
 C0, C1 = resource_claim("c0"), resource_claim("c1")
 
@@ -28,6 +35,11 @@ def engine_with(*objects: Any) -> tuple[Engine, list[Write]]:
 def patches(writes: list[Write], name: str = "") -> list[PatchObject]:
     """What is written of claims."""
     return [w for w in writes if isinstance(w, PatchObject) and name in ("", w.name)]
+
+
+def result_of(name: str) -> dict[str, str]:
+    """That device of n1 as the result of an allocation."""
+    return {"request": "r", "driver": GPU, "pool": "n1", "device": name}
 
 
 def with_finalizer(claim: ResourceClaim, version: str) -> Observed:
@@ -77,6 +89,17 @@ def test_a_preemptor_gets_the_device_of_a_victim_that_was_not_bound_yet() -> Non
         writes = engine.step(with_finalizer(C0, "2"), seconds * S)
     assert ["c1"] == [write.name for write in patches(writes)]
     assert not [write for write in writes if isinstance(write, Bind)]
+
+
+def test_a_victim_in_pre_bind_with_allocated_devices_is_deleted() -> None:
+    """Giving up its node alone would leave the devices allocated, and it would come back."""
+    status = {"allocation": {"devices": {"results": [result_of("gpu-0")]}}}
+    engine, writes = engine_with(claiming("p0", "a0"), resource_claim("a0", status=status))
+    assert ["a0"] == [write.name for write in patches(writes)]
+    writes = engine.step(Observed(WatchType.ADDED, claiming("p1", "c1", priority=100)), S)
+    (target,) = [w for w in writes if isinstance(w, PatchPodStatus) and w.name == "p0"]
+    writes = engine.step(WriteOk(target.id, "2"), 2 * S)
+    assert ["p0"] == [write.name for write in writes if isinstance(write, DeletePod)]
 
 
 @pytest.mark.parametrize("number", range(3))

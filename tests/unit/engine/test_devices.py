@@ -328,6 +328,17 @@ def test_pods_of_lower_priority_are_evicted_for_their_devices() -> None:
     assert ["low"] == deleted
 
 
+def test_nobody_is_evicted_for_the_device_of_a_claim_that_the_preemptor_uses_too() -> None:
+    """The claim is allocated again for the preemptor: its device is not free for another claim."""
+    claims = [resource_claim(f"c{i}") for i in range(3)]
+    slice_ = device_slice("n1", device("gpu-0"), device("gpu-1"))
+    api = cluster(slice_, *claims, claiming("peer", "c0", priority=9), nodes=("n1",))
+    api.put(claiming("low", "c1", priority=1))
+    assert {"peer": "n1", "low": "n1"} == api.bound
+    api.put(claiming("high", "c1", "c2", priority=9))
+    assert not [w.name for w in api.writes if type(w).__name__ == "DeletePod"]
+
+
 @pytest.mark.behaviour("S2.27")
 def test_what_is_used_is_in_the_objects() -> None:
     """An engine that is built anew takes the same decisions."""

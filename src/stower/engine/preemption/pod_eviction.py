@@ -13,11 +13,12 @@ from typing import Final, Protocol
 from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.context import Context
 from stower.engine.outbox import Answer
-from stower.engine.queue.entities import QueuedEntity, QueuedTree
+from stower.engine.queue.entities import QueuedEntity, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.writes import DeletePod, PatchPodStatus
 from stower.groups.units import disrupted_groups
 from stower.model.kinds.pod import DISRUPTION_TARGET, PodCondition
+from stower.state.devices import used_claim_keys
 from stower.state.groups import GroupKey
 from stower.state.pod_entry import PodEntry
 
@@ -71,20 +72,29 @@ class PodEviction:
         return any(victim is entry for _, victim, _ in self._writes.values())
 
     def evict(self, preemptor: QueuedEntity, where: str, victims: Sequence[PodEntry]) -> None:
-        """Evicts the victims for a pod or a tree; those in PreBind give up their node instead."""
+        """Evicts the victims for a pod or a tree. Those in PreBind give up their node instead, but
+        for those whose devices the preemptor may need: allocations stay until the pod is deleted.
+        """
         for which in disrupted_groups(self._state.groups, victims):
             if self.groups is not None:
                 self.groups.disrupt(which, _condition_message(preemptor))
         pre_bind = self._binding.pre_bind
-        bound = [victim for victim in victims if victim.uid not in pre_bind]
+        needs_devices = _may_need_devices(preemptor)
+        to_delete = []
         for victim in victims:
-            if victim.uid in pre_bind:
-                # Not bound yet: there is nothing to delete.
-                pre_bind.cancel(victim.uid, "preempted by DefaultPreemption")
-                note = _event_note(preemptor, where) + " (in kube-scheduler memory)."
-                self._event(victim, note)
-        self._queue.await_victims(preemptor, (victim.uid for victim in bound))
-        self._begin(preemptor, where, bound)
+            if victim.uid not in pre_bind or (needs_devices and self._has_devices(victim)):
+                to_delete.append(victim)
+                continue
+            pre_bind.cancel(victim.uid, "preempted by DefaultPreemption")
+            note = _event_note(preemptor, where) + " (in kube-scheduler memory)."
+            self._event(victim, note)
+        self._queue.await_victims(preemptor, (victim.uid for victim in to_delete))
+        self._begin(preemptor, where, to_delete)
+
+    def _has_devices(self, entry: PodEntry) -> bool:
+        """Returns whether the API shows a claim of the pod allocated."""
+        claims = (self._state.devices.api_claim(key) for key in used_claim_keys(entry.pod))
+        return any(claim is not None and claim.status.allocation is not None for claim in claims)
 
     def withdraw_nominations(self, node_name: str, priority: int) -> None:
         """Takes back the nominations of pods of lower priority, which may no longer fit once the
@@ -167,6 +177,12 @@ class PodEviction:
 
     def _event(self, victim: PodEntry, note: str) -> None:
         self._reporter.event(victim.pod, "Normal", "Preempted", "Preempting", note)
+
+
+def _may_need_devices(preemptor: QueuedEntity) -> bool:
+    pods = preemptor.members.values() if isinstance(preemptor, QueuedTree) else [preemptor]
+    shapes = (pod.entry.shape for pod in pods if isinstance(pod, QueuedPod))
+    return any(shape.has_claims or shape.extended_requests for shape in shapes)
 
 
 def _event_note(preemptor: QueuedEntity, node_name: str) -> str:
