@@ -8,6 +8,9 @@ ROWS ?=
 WORKERS ?= 3
 MORE_WORKERS ?= 2
 
+# Tests start hundreds of processes: compiled once, not by each of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

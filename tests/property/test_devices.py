@@ -104,14 +104,14 @@ def check(seed: int) -> str:
 
 @pytest.mark.behaviour("S2.1", "S2.3", "S2.10", "S2.11", "S2.19", "S2.20", "S2.22", "S2.42")
 def test_devices_are_given_exactly_where_there_are_some() -> None:
-    seen = " ".join(check(seed) for seed in range(1500))
-    assert seen.count("given") > 300
-    assert seen.count("none") > 300
+    seen = " ".join(check(seed) for seed in range(800))
+    assert seen.count("given") > 200
+    assert seen.count("none") > 200
 
 
 @pytest.mark.more
 def test_devices_are_given_exactly_where_there_are_some_in_5000_worlds() -> None:
-    for seed in range(1500, 6_500):
+    for seed in range(800, 5_800):
         check(seed)
 
 

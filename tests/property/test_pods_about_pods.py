@@ -253,14 +253,14 @@ def worlds(draw: Any) -> World:
     return state, model
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(worlds(), social_pods("candidate"))
 def test_spreading_is_as_the_model_says(world: World, pod: Pod) -> None:
     state, model = world
     compare(PodTopologySpread(), state, model, pod, spread_filter, spread_score)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(worlds(), social_pods("candidate"))
 def test_affinity_is_as_the_model_says(world: World, pod: Pod) -> None:
     state, model = world

@@ -19,7 +19,7 @@ def started(history: list[tuple[Any, ...]]) -> tuple[ClusterState, Model]:
     return state, model
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(histories)
 def test_state_equals_a_rebuild_from_the_objects(history: list[tuple[Any, ...]]) -> None:
     """After any history, everything known is what the objects of now say."""
@@ -27,7 +27,7 @@ def test_state_equals_a_rebuild_from_the_objects(history: list[tuple[Any, ...]])
     assert by_node(model.rebuilt()) == by_node(state)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(histories, histories, histories)
 def test_rollback_restores_every_array(
     before: list[tuple[Any, ...]], inside: list[tuple[Any, ...]], nested: list[tuple[Any, ...]]

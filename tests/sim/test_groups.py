@@ -6,7 +6,7 @@ from stower.model.times import SECOND_NS
 from stower.sim.trial import Trial, script_of
 
 ACTIVE_NS = 300 * SECOND_NS
-SEEDS = 12
+SEEDS = 6
 SEEDS_MORE = 60
 CHUNK = 6
 

@@ -6,9 +6,9 @@ from stower.model.times import SECOND_NS
 from stower.sim.trial import Trial, script_of
 
 ACTIVE_NS = 300 * SECOND_NS
-SEEDS = 10
+SEEDS = 5
 SEEDS_MORE = 60
-CHUNK = 10
+CHUNK = 5
 
 
 def said(seed: int) -> str:

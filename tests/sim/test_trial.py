@@ -26,7 +26,7 @@ from stower.sim.shrinker import shrink
 from stower.sim.trial import Finding, Trial, script_of
 from tests.sim.planted import PLANTED, Plant, Planted, unheard
 
-SEEDS = 50
+SEEDS = 25
 SEEDS_MORE = 250
 CHUNK = 25
 # A planted bug is caught within so many seeds.
@@ -59,9 +59,9 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 @cache
 def digests(faults: tuple[str, ...], negotiates: bool) -> list[str]:
-    """Of four seeds with these faults alone, which break no law."""
-    found = [Trial(script_of(n, faults, negotiates=negotiates)).run() for n in range(4)]
-    assert [""] * 4 == [finding.law for finding in found]
+    """Of two seeds with these faults alone, which break no law."""
+    found = [Trial(script_of(n, faults, negotiates=negotiates)).run() for n in range(2)]
+    assert [""] * 2 == [finding.law for finding in found]
     return [finding.digest for finding in found]
 
 

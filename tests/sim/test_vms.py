@@ -15,9 +15,9 @@ from stower.sim.trial import Trial, script_of
 from stower.sim.vm_load import configuration_for
 
 ACTIVE_NS = 150 * SECOND_NS
-SEEDS = 10
+SEEDS = 5
 SEEDS_MORE = 60
-CHUNK = 10
+CHUNK = 5
 
 
 def said(seed: int) -> str:
