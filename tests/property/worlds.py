@@ -206,7 +206,7 @@ def by_node(state: ClusterState) -> dict[str, Any]:
                 },
                 sorted(state.pods_by_row[row]),
                 state.nodes[row],
-                int(state.name_hashes[row]),
+                int(state.tie_breaker.hashes[row]),
             )
             for name, row in rows.items()
         },
@@ -241,7 +241,7 @@ def arrays(state: ClusterState) -> dict[str, Any]:
         "rows": dict(state.row_by_name),
         "present": state.present.tobytes(),
         "unschedulable": state.unschedulable.tobytes(),
-        "hashes": state.name_hashes.tobytes(),
+        "hashes": state.tie_breaker.hashes.tobytes(),
         "taints": [state.taints.values[int(code)] for code in state.taints.codes],
         "node count": state.node_count,
         "capacity": limit,

@@ -41,6 +41,7 @@ from stower.sim.resource_drivers import CountedDevices
 from stower.sim.server import Server
 from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
+from stower.state.ties import TieBreaker
 from stower.vms import approval
 from stower.vms.nodes import Use
 from stower.warm.placeholders import PlaceholderManager
@@ -200,12 +201,12 @@ def luck() -> AbstractContextManager[Any]:
     """Ties are broken by how many there were before."""
     drawn = [0]
 
-    def pick(tied: Any, hashes: Any, pod: Any) -> int:
+    def pick(breaker: TieBreaker, tied: Any, pod: int) -> int:
         drawn[0] += 1
         rows = np.flatnonzero(tied)
         return int(rows[drawn[0] % len(rows)])
 
-    return patch.object(scheduling_cycle, "pick", pick)
+    return patch.object(TieBreaker, "pick", pick)
 
 
 def deletions_missed() -> AbstractContextManager[Any]:
@@ -352,9 +353,9 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "quiescence": (Planted(said_again, 1), Planted(promised_again, 1)),
     "devices": (Planted(devices_free, 0), Planted(decisions_forgotten, 0)),
     "reservations": (Planted(bound_too_early, 0), Planted(anybodys, 0)),
-    "restart": (Planted(luck, 11), Planted(deletions_missed, 0)),
+    "restart": (Planted(luck, 7), Planted(deletions_missed, 0)),
     "warmth": (
-        Planted(moved_at_once, 11),
+        Planted(moved_at_once, 5),
         Planted(images_before_they_are, 0),
         Planted(in_the_way, 3),
         Planted(too_few, 0),

@@ -128,7 +128,7 @@ class AutoscaleEnforcer(Plugin):
         node_scores = scores(cpu_fractions, memory_fractions, is_exceeded)
         if scoring.randomize:
             node_scores = _randomize(
-                node_scores, _random_numbers(scheduling.seed, pod, state.name_hashes[rows])
+                node_scores, _random_numbers(scheduling.seed, pod, state.tie_breaker.hashes[rows])
             )
         result = np.zeros(state.row_limit, np.int64)
         result[rows] = node_scores

@@ -19,7 +19,7 @@ from stower.state.images import Images
 from stower.state.journal import Journal, Trial
 from stower.state.labels import CodeColumn, LabelColumns
 from stower.state.pod_entry import PodEntry
-from stower.state.ties import name_hash
+from stower.state.ties import TieBreaker
 
 # Real clusters have some dozens of resources; a user can make up any number of names.
 COLUMNS_SWEPT_FIRST: Final = 256
@@ -46,7 +46,7 @@ class NodeRows:
         self._free_rows = list(range(self.capacity - 1, -1, -1))
         self.present: Bools = np.zeros(self.capacity, np.bool_)
         self.unschedulable: Bools = np.zeros(self.capacity, np.bool_)
-        self.name_hashes = np.zeros(self.capacity, np.uint64)
+        self.tie_breaker = TieBreaker(self.capacity)
         # A code per distinct tuple of taints: each tuple is evaluated once, then gathered.
         self.taints: CodeColumn[tuple[Taint, ...]] = CodeColumn(self.capacity)
         self.declared_features: CodeColumn[tuple[str, ...]] = CodeColumn(self.capacity)
@@ -155,7 +155,7 @@ class NodeRows:
             row = self._free_rows.pop()
             self.row_by_name[name] = row
             self.node_names[row] = name
-            self.name_hashes[row] = name_hash(name)
+            self.tie_breaker.set_name(row, name)
             self.row_limit = max(self.row_limit, row + 1)
             if self.journal.is_recording:
                 self.journal.log(self._release_row, row)
@@ -173,7 +173,7 @@ class NodeRows:
         if self.node_names[row] and self.nodes[row] is None and not self.pods_by_row[row]:
             del self.row_by_name[self.node_names[row]]
             self.node_names[row] = ""
-            self.name_hashes[row] = 0
+            self.tie_breaker.set_name(row, "")
             self._free_rows.append(row)
 
     def _undo_set_node(self, row: int, old: Node | None) -> None:
@@ -261,7 +261,7 @@ class NodeRows:
         self._free_rows.extend(range(new - 1, old - 1, -1))
         self.present = grow_array(self.present, new)
         self.unschedulable = grow_array(self.unschedulable, new)
-        self.name_hashes = grow_array(self.name_hashes, new)
+        self.tie_breaker.grow(new)
         self.taints.grow(new)
         self.declared_features.grow(new)
         self.images.grow(new)

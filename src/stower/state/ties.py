@@ -1,9 +1,14 @@
-"""Ties between equally good nodes, broken without a generator.
+"""Choice between equally good nodes, without a random number generator.
 
-Rendezvous hashing: each (pod, node) pair has a pseudo-random number of its own, and the tied node
-with the highest one wins. The choice depends on nothing but the seed, the pod and the names of
-the tied nodes: not on the order of rows, nor on how many draws came before. An engine that was
-rebuilt from the objects chooses as the one that lived on.
+The choice depends on nothing but the seed, the pod's uid and the names of the tied nodes: not on
+the order of rows, nor on earlier choices. A scheduler that is restarted chooses as if it had not
+been.
+
+Two levels. Nodes are ordered by a hash of their names, and those whose hashes share their leading
+bits form a block. The hash of a pod with n tied nodes selects a number k below n: it falls into one
+block by the number of tied nodes in each, and in the block it selects a node. So every node has the
+same chance, and where the numbers of tied nodes are known, the choice has to look at one block
+only.
 """
 
 from hashlib import blake2b
@@ -12,35 +17,71 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stower.state.arrays import Bools
+from stower.state.arrays import Bools, Ints, grow_array
 
-# Above so many ties, one pass over all rows is cheaper than gathering the tied ones.
-GATHERED_MAX: Final = 512
+HASH_BITS: Final = 32  # of a pod's hash
+# Up to so many ties, selecting among their hashes is faster than a look at all rows in order.
+GATHERED_MAX: Final = 64
 
 
 def name_hash(name: str) -> int:
-    """Returns a 64-bit hash of a node's name."""
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+    """Returns a 64-bit hash, never 0, of a node's name."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") or 1
 
 
-def pod_hash(seed: bytes, uid: str) -> np.uint64:
-    """Returns a 64-bit hash of a pod under a seed (at most 64 bytes); odd, for multiplication."""
-    digest = blake2b(uid.encode(), digest_size=8, key=seed).digest()
-    return np.uint64(int.from_bytes(digest, "little") | 1)
+def pod_hash(seed: bytes, uid: str) -> int:
+    """Returns a hash of HASH_BITS bits of a pod under a seed (at most 64 bytes)."""
+    digest = blake2b(uid.encode(), digest_size=HASH_BITS // 8, key=seed).digest()
+    return int.from_bytes(digest, "little")
 
 
-def tie_ranks(hashes: NDArray[np.uint64], pod: np.uint64) -> NDArray[np.uint64]:
-    """Returns uint64[rows], the tie rank of rows with these name hashes: the lowest rank wins."""
-    return ~(hashes * pod)
+class TieBreaker:
+    """The rows in order of the hashes of their node names. `hashes`: uint64[capacity], 0 for rows
+    without a name."""
 
+    __slots__ = ("_order", "hashes")
 
-def pick(tied: Bools, hashes: NDArray[np.uint64], pod: np.uint64) -> int:
-    """Returns the row that wins among the tied rows (`tied`: bool[rows]), by the name hashes of the
-    rows.
+    def __init__(self, capacity: int) -> None:
+        self.hashes: NDArray[np.uint64] = np.zeros(capacity, np.uint64)
+        self._order: Ints | None = None  # None: to be sorted again
 
-    Multiply-shift hashing: the product's high bits are what is compared.
-    """
-    if np.count_nonzero(tied) > GATHERED_MAX:
-        return int((hashes * pod * tied).argmax())
-    rows = tied.nonzero()[0]
-    return int(rows[(hashes[rows] * pod).argmax()])
+    def set_name(self, row: int, name: str) -> None:
+        """Sets the node name of a row; "": none."""
+        self.hashes[row] = name_hash(name) if name else 0
+        self._order = None
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for more rows."""
+        self.hashes = grow_array(self.hashes, capacity)
+
+    def pick(self, tied: Bools, pod: int) -> int:
+        """Returns one of the tied rows (bool[row_limit], at least one) for a pod's hash."""
+        count = int(np.count_nonzero(tied))
+        if count == 1:
+            return int(tied.argmax())
+        number = pod * count >> HASH_BITS
+        if count <= GATHERED_MAX:
+            rows = tied.nonzero()[0]
+            return int(rows[self.hashes[rows].argpartition(number)[number]])
+        order = self._order
+        if order is None:
+            order = self._sort()
+        return int(order[tied[order].nonzero()[0][number]])
+
+    def ranked(self, rows: Ints, scores: Ints, pod: int) -> list[int]:
+        """Returns the rows by descending score (int64[rows]). Of rows with equal scores, the one
+        that `pick` selects comes first, and the others follow in the order of their hashes."""
+        by_hash = np.lexsort((self.hashes[rows], -scores))
+        _, starts, counts = np.unique(-scores[by_hash], return_index=True, return_counts=True)
+        ranks = np.arange(len(rows)) - np.repeat(starts, counts)
+        firsts = np.repeat(pod * counts >> HASH_BITS, counts)
+        sizes = np.repeat(counts, counts)
+        ranks = (ranks - firsts) % sizes
+        order = np.lexsort((ranks, -scores[by_hash]))
+        result: list[int] = rows[by_hash[order]].tolist()
+        return result
+
+    def _sort(self) -> Ints:
+        rows = self.hashes.nonzero()[0]
+        order = self._order = rows[self.hashes[rows].argsort()]
+        return order

@@ -26,7 +26,7 @@ from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
-from stower.state.ties import pick, pod_hash, tie_ranks
+from stower.state.ties import pod_hash
 
 # Nodes whose scores a Decision record keeps.
 BEST_NODES: Final = 4
@@ -158,8 +158,7 @@ class SchedulingCycle:
         highest = best[best.argmax()]  # twice as fast as max()
         if highest < 0:
             return -1
-        hashes = self._state.name_hashes[: len(best)]
-        return pick(best == highest, hashes, pod_hash(self._seed, entry.uid))
+        return self._state.tie_breaker.pick(best == highest, pod_hash(self._seed, entry.uid))
 
     # Nominated pods
 
@@ -337,7 +336,7 @@ class SchedulingCycle:
 class _FeasibleRows:
     """The feasible rows of an attempt; see framework.negotiation."""
 
-    def __init__(self, best: Ints | None, row: int, state: ClusterState, pod: np.uint64) -> None:
+    def __init__(self, best: Ints | None, row: int, state: ClusterState, pod: int) -> None:
         self._best = best
         self._row = row
         self._state = state
@@ -359,8 +358,7 @@ class _FeasibleRows:
         if best is None:
             return []
         rows = np.flatnonzero(best >= 0) if among is None else among[best[among] >= 0]
-        ties = tie_ranks(self._state.name_hashes[rows], self._pod)
-        ordered: list[int] = rows[np.lexsort((ties, -best[rows]))].tolist()
+        ordered = self._state.tie_breaker.ranked(rows, best[rows], self._pod)
         # The chosen row comes first, whether for its score or for a nomination there.
         if self._row in ordered:
             ordered.remove(self._row)

@@ -38,7 +38,7 @@ from stower.state.groups import GroupKey
 from stower.state.pod_entry import PodEntry
 from stower.state.pod_table import NOT_STARTED, importance
 from stower.state.shapes import Shape
-from stower.state.ties import pick, pod_hash
+from stower.state.ties import pod_hash
 
 NO_VICTIMS: Final = Rejection(("No preemption victims found for incoming pod",))
 NOT_HELPFUL: Final = Rejection(("Preemption is not helpful for scheduling",))
@@ -86,7 +86,7 @@ class Evaluator:
         """Returns the search for a pod that fits on no node."""
         return Search(self, self._state, profile, entry, verdict)
 
-    def hash_of(self, entry: PodEntry) -> np.uint64:
+    def hash_of(self, entry: PodEntry) -> int:
         """Returns the hash that breaks ties for this pod."""
         return pod_hash(self._seed, entry.uid)
 
@@ -279,8 +279,7 @@ class Search:
         return self._pick(tied)
 
     def _pick(self, tied: Bools) -> int:
-        hashes = self.state.name_hashes[: len(tied)]
-        return pick(tied, hashes, self._preemption.hash_of(self._entry))
+        return self.state.tie_breaker.pick(tied, self._preemption.hash_of(self._entry))
 
     def no_candidate_reason(self) -> str:
         """Returns why there is no candidate, in upstream's words."""
