@@ -7,7 +7,6 @@ task, no timer and no stream for each; httptools parses them. Must not know what
 import asyncio
 import logging
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from email.utils import formatdate
@@ -31,7 +30,6 @@ SEND_SECONDS: Final = 60.0  # for a client to take what was sent
 KEEP_ALIVE_SECONDS: Final = 75.0
 LINGER_SECONDS: Final = 1.0  # for a client that still sends to read why it is refused
 SWEEP_SECONDS: Final = 0.5  # between looks for connections whose time is over
-HANDSHAKE_SECONDS: Final = 0.3  # at the end, for clients that are about to be connected
 NEVER: Final = float("inf")
 
 log = logging.getLogger(__name__)
@@ -105,7 +103,6 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         self.peer_certificate = transport.get_extra_info("peercert")
         self._deadline = self._loop.time() + HEADER_SECONDS
-        self._listener.handshakes.discard(self)
         self._listener.connections[self] = None
         if self._listener.closing:
             self.abort()
@@ -386,7 +383,6 @@ class Listener:
         self.answer = answer
         self.loop = asyncio.get_running_loop()
         self.connections: dict[Connection, None] = {}
-        self.handshakes: weakref.WeakSet[Connection] = weakref.WeakSet()
         self.closing = False
         self.swept_s = self.loop.time()
         self._date = b""
@@ -394,9 +390,7 @@ class Listener:
         self._sweeper = self.loop.create_task(self._sweep())
 
     def __call__(self) -> Connection:
-        connection = Connection(self)
-        self.handshakes.add(connection)
-        return connection
+        return Connection(self)
 
     def date(self) -> bytes:
         """The time as headers have it."""
@@ -414,16 +408,13 @@ class Listener:
                 connection.sweep(now_s)
 
     async def shutdown(self, seconds: float) -> None:
-        """Close all connections; those that are owed an answer when they have it. A client in the
-        middle of its TLS handshake gets HANDSHAKE_SECONDS to end it."""
+        """Close all connections; those that are owed an answer when they have it."""
         self.closing = True
         for connection in list(self.connections):
             connection.shut()
-        now_s = self.loop.time()
-        end, handshakes_end = now_s + seconds, now_s + min(seconds, HANDSHAKE_SECONDS)
-        while (self.connections and now_s < end) or (self.handshakes and now_s < handshakes_end):
+        end = self.loop.time() + seconds
+        while self.connections and self.loop.time() < end:
             await asyncio.sleep(0.01)
-            now_s = self.loop.time()
         self._sweeper.cancel()
         for connection in list(self.connections):
             connection.abort()

@@ -23,7 +23,7 @@ from stower.apiserver.http import Listener
 from stower.apiserver.tables import load_registry
 from stower.garbage import swept_by_the_clock
 from stower.pki.certificates import make_certificates, write_private
-from stower.pki.transports import create_server
+from stower.pki.transports import create_server, stop_accepting
 
 log = logging.getLogger(__name__)
 LOOPBACK: Final = "127.0.0.1"
@@ -173,6 +173,7 @@ async def run_server(options: Options) -> AsyncIterator[RunningServer]:
         finally:
             if expiring is not None:
                 expiring.cancel()
+            await stop_accepting(server)
             server.close()
             handler.close()
             await listener.shutdown(SHUTDOWN_SECONDS)

@@ -25,6 +25,15 @@ else:
     logging.getLogger("aiofastnet").setLevel(logging.INFO)  # it tells of each connection
 
 
+async def stop_accepting(server: asyncio.Server) -> None:
+    """Accepts no more connections, and waits until those that were accepted have their transports.
+    Where a server closes before that, Python 3.11 leaves their sockets open."""
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    await finish_closing()
+
+
 async def finish_closing() -> None:
     """Lets transports that were closed or aborted close their sockets, before the loop ends."""
     for _ in range(CLOSE_ITERATIONS):

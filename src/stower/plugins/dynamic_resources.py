@@ -170,8 +170,8 @@ class DynamicResources(Plugin):
         return None
 
     def claims(self, pod: Pod, state: ClusterState) -> list[ResourceClaim] | str:
-        """Returns the pod's claims as in the API, or why they are unusable. Skips drivers'
-        claims."""
+        """Returns the pod's claims as in the API, or why they are unusable; in a trial, those of
+        displaced pods without allocation. Skips drivers' claims."""
         claims = []
         namespace = pod.metadata.namespace
         for ref in distinct_claim_refs(pod):
@@ -179,7 +179,7 @@ class DynamicResources(Plugin):
                 return f'pod "{pod.key}": ResourceClaim not created yet'
             if not ref.name:
                 continue
-            claim = state.devices.api_claim(f"{namespace}/{ref.name}")
+            claim = state.devices.allocatable_claim(f"{namespace}/{ref.name}")
             if claim is None:
                 return f'resourceclaim "{ref.name}" not found'
             if self._has_negotiated_resources and driver_of(claim, state.negotiations.classes):
@@ -374,8 +374,10 @@ class DynamicResources(Plugin):
         fits = state.devices.extension(FitCache)
 
         def filter_code(row: int) -> int:
+            claims = self.claims(pod, state)  # as the trial leaves them
+            if isinstance(claims, str):
+                return NO_DEVICES
             unallocated, _ = self._unallocated_claims(claims, pod, shape, state, row)
-            unallocated = [*state.devices.freed_claims(claims), *unallocated]
             code = FITS
             if unallocated:
                 try:

@@ -335,6 +335,16 @@ class Devices:
         """Returns the claim as the API has it."""
         return self._claims.get(key)
 
+    def allocatable_claim(self, key: str) -> ResourceClaim | None:
+        """Returns the claim as the API has it; in a trial that has displaced all pods of the claim,
+        without its allocation, as it is once these pods are deleted."""
+        claim = self._claims.get(key)
+        if claim is None or claim.status.allocation is None or not self._journal.is_in_trial:
+            return claim
+        if key in self._counted_allocations:
+            return claim
+        return msgspec.structs.replace(claim, status=ResourceClaimStatus())
+
     def api_claims(self) -> Iterator[ResourceClaim]:
         """Yields all claims as the API has them."""
         yield from self._claims.values()
@@ -378,14 +388,6 @@ class Devices:
     def users(self, key: str) -> dict[str, "PodEntry"]:
         """Returns the placed pods that use a claim, by uid."""
         return self._users.get(key, {})
-
-    def freed_claims(self, claims: Iterable[ResourceClaim]) -> list[ResourceClaim]:
-        """Returns the allocated ones of these claims all of whose pods a trial has displaced: they
-        are deallocated once these pods are deleted."""
-        if not self._journal.is_in_trial:
-            return []
-        counted = self._counted_allocations
-        return [c for c in claims if c.status.allocation and c.metadata.key not in counted]
 
     def pools_changed_since(self, position: int) -> list[PoolID] | None:
         """Returns the pools whose usage has changed after a position of `pool_log`; None where the

@@ -10,7 +10,7 @@ import pytest
 
 from stower.apiserver import http
 from stower.apiserver.http import Connection, Message
-from tests.unit.apiserver.memory import MemoryServer, Transport, client_of
+from tests.unit.apiserver.memory import MemoryServer, client_of
 from tests.wire import Wire
 
 TEXT = b"Content-Type: text/plain\r\n"
@@ -469,17 +469,3 @@ def test_shutdown_waits_for_answers_and_then_closes_all_connections(server: Echo
     server.loop.advance(1.1)
     assert ending.done()
     assert stuck.ended()
-
-
-def test_shutdown_waits_for_tls_handshakes_and_closes_their_connections(server: Echo) -> None:
-    protocols = [server.listener() for _ in range(2)]  # accepted, and not yet connected
-    ending = server.loop.create_task(server.listener.shutdown(1))
-    server.loop.advance(0.1)
-    protocol = protocols.pop()
-    transport = Transport(server.loop, protocol, None)
-    server.loop.do(protocol.connection_made, transport)
-    del protocol
-    assert transport.is_lost
-    assert not ending.done()
-    server.loop.advance(0.3)
-    assert ending.done(), "a client that says nothing is not waited for"

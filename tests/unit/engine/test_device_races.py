@@ -94,10 +94,18 @@ def test_a_preemptor_gets_the_device_of_a_victim_that_was_not_bound_yet() -> Non
 def test_a_victim_in_pre_bind_with_allocated_devices_is_deleted() -> None:
     """Giving up its node alone would leave the devices allocated, and it would come back."""
     status = {"allocation": {"devices": {"results": [result_of("gpu-0")]}}}
-    engine, writes = engine_with(claiming("p0", "a0"), resource_claim("a0", status=status))
-    assert ["a0"] == [write.name for write in patches(writes)]
+    engine, writes_before = engine_with(claiming("p0", "a0"), resource_claim("a0", status=status))
     writes = engine.step(Observed(WatchType.ADDED, claiming("p1", "c1", priority=100)), S)
     (target,) = [w for w in writes if isinstance(w, PatchPodStatus) and w.name == "p0"]
+    (reserved,) = patches(writes_before, "a0")
+    engine.step(WriteOk(reserved.id, "2"), 2 * S)
+    consumers = reserved.patch["status"]["reservedFor"]
+    shown = resource_claim("a0", status=status | {"reservedFor": consumers})
+    shown = msgspec.structs.replace(
+        shown, metadata=msgspec.structs.replace(shown.metadata, resource_version="2")
+    )
+    writes = engine.step(Observed(WatchType.MODIFIED, shown), 2 * S)
+    assert not [write for write in writes if isinstance(write, Bind)], "it is being evicted"
     writes = engine.step(WriteOk(target.id, "2"), 2 * S)
     assert ["p0"] == [write.name for write in writes if isinstance(write, DeletePod)]
 

@@ -8,7 +8,7 @@ import pytest
 from stower.assembly import build_engine
 from stower.framework.events import Listed, Observed, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import Bind, CreateEvent, PatchObject
-from stower.model.kinds import ResourceClaim
+from stower.model.kinds import PodGroup, ResourceClaim
 from stower.model.kinds.resource_claim import FINALIZER
 from tests.builders import make_node, make_pod
 from tests.device_builders import (
@@ -328,14 +328,24 @@ def test_pods_of_lower_priority_are_evicted_for_their_devices() -> None:
     assert ["low"] == deleted
 
 
-def test_nobody_is_evicted_for_the_device_of_a_claim_that_the_preemptor_uses_too() -> None:
+@pytest.mark.parametrize("is_group", [False, True])
+def test_nobody_is_evicted_for_the_device_of_a_claim_that_the_preemptor_uses_too(
+    is_group: bool,
+) -> None:
     """The claim is allocated again for the preemptor: its device is not free for another claim."""
     claims = [resource_claim(f"c{i}") for i in range(3)]
     slice_ = device_slice("n1", device("gpu-0"), device("gpu-1"))
     api = cluster(slice_, *claims, claiming("peer", "c0", priority=9), nodes=("n1",))
     api.put(claiming("low", "c1", priority=1))
     assert {"peer": "n1", "low": "n1"} == api.bound
-    api.put(claiming("high", "c1", "c2", priority=9))
+    of_group = {"schedulingGroup": {"podGroupName": "g"}} if is_group else {}
+    if is_group:
+        gang = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+        meta = {"name": "g", "namespace": "default", "uid": "u-g"}
+        api.put(msgspec.convert({"metadata": meta, "spec": gang}, PodGroup))
+    api.put(claiming("high", "c1", "c2", priority=9, **of_group))
+    api.wait(30)
+    assert "high" not in api.bound
     assert not [w.name for w in api.writes if type(w).__name__ == "DeletePod"]
 
 

@@ -24,6 +24,7 @@ from stower.live.access import Access
 from stower.live.client import JSON, NOT_SENT, Response, WatchStatusError
 from stower.live.credentials import Credentials
 from stower.pki.certificates import make_certificates
+from stower.pki.transports import finish_closing, stop_accepting
 
 Object = dict[str, Any]
 Fault = Callable[[str, str], Response | None]
@@ -179,17 +180,21 @@ async def serving(
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.05)
     await runner.setup()
+    assert runner.server is not None
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(runner.server, "127.0.0.1", 0, ssl=tls)
+    scheme = "http" if tls is None else "https"
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-        scheme = "http" if tls is None else "https"
-        yield f"{scheme}://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        handlers = runner.server.connections if runner.server is not None else []
+        await stop_accepting(server)
+        server.close()
+        handlers = runner.server.connections
         transports = [handler.transport for handler in handlers if handler.transport is not None]
         await runner.cleanup()
         for transport in transports:
             transport.abort()  # a TLS transport that closes waits for the client
-        await asyncio.sleep(0.005)  # sockets are closed in later iterations
+        await finish_closing()
 
 
 @contextlib.asynccontextmanager

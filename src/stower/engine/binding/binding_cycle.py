@@ -102,6 +102,15 @@ class BindingCycle:
             self._reporter.event(queued.entry.pod, "Normal", reason, "Scheduling", note)
 
     def on_pre_bind(self, queued: QueuedPod, node_name: str) -> None:
+        """Goes on with a pod whose PreBind is over; the deletion of an evicted one is awaited."""
+        entry = queued.entry
+        is_evicting = self.evictions is not None and self.evictions.is_evicting(entry)
+        if is_evicting or entry.is_deletion_pending:
+            self.start_expiration(entry)
+        else:
+            self.finish(queued, node_name)
+
+    def finish(self, queued: QueuedPod, node_name: str) -> None:
         """Binds the pod, together with its group where it has one, as soon as all can be bound."""
         if queued.uid not in self.permit.groups:
             self.bind(queued, node_name)
@@ -200,10 +209,8 @@ class BindingCycle:
             if self._queue.get(entry.uid) is not queued or not entry.is_assumed:
                 continue
             is_evicting = self.evictions is not None and self.evictions.is_evicting(entry)
-            if entry.is_deletion_pending or is_evicting:
-                self.start_expiration(
-                    entry
-                )  # it was evicted since: the watch will show the deletion
+            if is_evicting or entry.is_deletion_pending:
+                self.start_expiration(entry)  # the watch will show the deletion
             else:
                 self.bind(queued, node_name)
 

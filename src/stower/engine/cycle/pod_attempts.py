@@ -147,7 +147,7 @@ class PodAttempts:
         if parts:
             self._binding.start(queued, node_name, parts, has_reported_node)
         else:
-            self._binding.on_pre_bind(queued, node_name)
+            self._binding.finish(queued, node_name)
         self._reporter.decide(queued, Outcome.PLACED, node_name=node_name, scores=scores)
         if parts:
             self._binding.pre_bind.check_pod(entry.uid)

@@ -18,7 +18,7 @@ from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.writes import DeletePod, PatchPodStatus
 from stower.groups.units import disrupted_groups
 from stower.model.kinds.pod import DISRUPTION_TARGET, PodCondition
-from stower.state.devices import used_claim_keys
+from stower.state.devices import claim_keys
 from stower.state.groups import GroupKey
 from stower.state.pod_entry import PodEntry
 
@@ -69,32 +69,61 @@ class PodEviction:
 
     def is_evicting(self, entry: PodEntry) -> bool:
         """Returns whether a write that evicts the pod is not answered yet."""
+        if not self._writes:
+            return False
         return any(victim is entry for _, victim, _ in self._writes.values())
 
     def evict(self, preemptor: QueuedEntity, where: str, victims: Sequence[PodEntry]) -> None:
-        """Evicts the victims for a pod or a tree. Those in PreBind give up their node instead, but
-        for those whose devices the preemptor may need: allocations stay until the pod is deleted.
-        """
+        """Evicts the victims for a pod or a tree: cancels PreBind where a victim is in it, deletes
+        the others. A victim in PreBind is deleted as well where the preemptor needs devices and the
+        victim has some: they stay allocated until it is deleted."""
         for which in disrupted_groups(self._state.groups, victims):
             if self.groups is not None:
                 self.groups.disrupt(which, _condition_message(preemptor))
         pre_bind = self._binding.pre_bind
-        needs_devices = _may_need_devices(preemptor)
-        to_delete = []
-        for victim in victims:
-            if victim.uid not in pre_bind or (needs_devices and self._has_devices(victim)):
-                to_delete.append(victim)
-                continue
-            pre_bind.cancel(victim.uid, "preempted by DefaultPreemption")
-            note = _event_note(preemptor, where) + " (in kube-scheduler memory)."
-            self._event(victim, note)
+        to_cancel = [victim for victim in victims if victim.uid in pre_bind]
+        if to_cancel and self._needs_devices(preemptor):
+            holders = self._device_holders(victims)
+            to_cancel = [victim for victim in to_cancel if victim.uid not in holders]
+        cancelled = {victim.uid for victim in to_cancel}
+        to_delete = [victim for victim in victims if victim.uid not in cancelled]
         self._queue.await_victims(preemptor, (victim.uid for victim in to_delete))
         self._begin(preemptor, where, to_delete)
+        for victim in to_cancel:
+            if victim.uid in pre_bind:  # else it was rejected with another pod of its group
+                pre_bind.cancel(victim.uid, "preempted by DefaultPreemption")
+            note = _event_note(preemptor, where) + " (in kube-scheduler memory)."
+            self._event(victim, note)
 
-    def _has_devices(self, entry: PodEntry) -> bool:
-        """Returns whether the API shows a claim of the pod allocated."""
-        claims = (self._state.devices.api_claim(key) for key in used_claim_keys(entry.pod))
-        return any(claim is not None and claim.status.allocation is not None for claim in claims)
+    def _needs_devices(self, preemptor: QueuedEntity) -> bool:
+        """Returns whether a pod of the preemptor has a claim to allocate, or extended resources
+        that devices back."""
+        members = preemptor.members.values() if isinstance(preemptor, QueuedTree) else [preemptor]
+        devices = self._state.devices
+        for member in members:
+            for key in claim_keys(member.pod):
+                claim = devices.api_claim(key)
+                if claim is not None and claim.status.allocation is None:
+                    return True
+            if isinstance(member, QueuedPod):
+                requests = member.entry.shape.extended_requests
+                if any(column.name in devices.class_by_resource for column, _ in requests):
+                    return True
+        return False
+
+    def _device_holders(self, victims: Sequence[PodEntry]) -> set[str]:
+        """Returns the uids of the victims with an allocated claim that only victims use."""
+        devices, uids, holders = self._state.devices, {victim.uid for victim in victims}, set()
+        for victim in victims:
+            for key in claim_keys(victim.pod):
+                claim = devices.api_claim(key)
+                if (
+                    claim is not None
+                    and claim.status.allocation
+                    and devices.users(key).keys() <= uids
+                ):
+                    holders.add(victim.uid)
+        return holders
 
     def withdraw_nominations(self, node_name: str, priority: int) -> None:
         """Takes back the nominations of pods of lower priority, which may no longer fit once the
@@ -177,12 +206,6 @@ class PodEviction:
 
     def _event(self, victim: PodEntry, note: str) -> None:
         self._reporter.event(victim.pod, "Normal", "Preempted", "Preempting", note)
-
-
-def _may_need_devices(preemptor: QueuedEntity) -> bool:
-    pods = preemptor.members.values() if isinstance(preemptor, QueuedTree) else [preemptor]
-    shapes = (pod.entry.shape for pod in pods if isinstance(pod, QueuedPod))
-    return any(shape.has_claims or shape.extended_requests for shape in shapes)
 
 
 def _event_note(preemptor: QueuedEntity, node_name: str) -> str:
