@@ -1077,7 +1077,7 @@ def row_by_row(search: Search, verdict: reference.Verdict) -> dict[str, tuple[An
         refusal = verdict.rejection(row)
         if refusal is None or not refusal[1].resolvable:
             continue
-        found = search.on_row(row)
+        found = search.find_row_victims(row)
         if found.victims:
             top = found.victims[0].pod.priority
             result[state.node_names[row]] = (

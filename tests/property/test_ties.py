@@ -77,7 +77,7 @@ def test_ranked_rows_start_with_the_one_that_is_picked(
     breaker, pod = breaker_of(names), pod_hash(SEED, uid)
     all_scores = np.array(scores, np.int64)
     rows = np.arange(len(scores))
-    left = breaker.ranked(rows, all_scores, pod)
+    left = breaker.rank(rows, all_scores, pod)
     assert sorted(left) == rows.tolist()
     assert [scores[row] for row in left] == sorted(scores, reverse=True)
     for score in sorted({*scores}, reverse=True):

@@ -24,7 +24,7 @@ def _option(name: str, text: str, metavar: str) -> Any:
 LeaseDuration = Annotated[str, _option("lease-duration", "Duration of the Lease (15s).", "TIME")]
 RenewDeadline = Annotated[
     str,
-    _option("renew-deadline", "Stop leading after so long without a renewal (10s).", "TIME"),
+    _option("renew-deadline", "Stop leading this long after the last renewal (10s).", "TIME"),
 ]
 RetryPeriod = Annotated[str, _option("retry-period", "Time between renewals (2s).", "TIME")]
 ResourceName = Annotated[

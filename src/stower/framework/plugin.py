@@ -117,11 +117,11 @@ class Normalize(Enum):
     """The conversion of raw scores to 0 to 100 (helper.DefaultNormalizeScore)."""
 
     NONE = auto()
-    """They already are."""
+    """Raw scores are 0 to 100 already."""
     BY_MAXIMUM = auto()
     """As a share of the highest raw score among the feasible nodes."""
     BY_MAXIMUM_REVERSED = auto()
-    """The same, and the highest raw score gets 0."""
+    """BY_MAXIMUM, reversed: the highest raw score gets 0."""
 
 
 class Plugin:

@@ -107,7 +107,7 @@ class Tallies:
         self._classes: dict[ClassKey, _PodClass] = {}
         self._by_pair: dict[tuple[str, str], dict[ClassKey, _PodClass]] = {}
         self._by_text: dict[bytes, Tally] = {}
-        self.step = 0  # so many events were taken in
+        self.step = 0  # number of events handled
         self.visits = 0  # pods that were counted, since it was set to 0
 
     def register(

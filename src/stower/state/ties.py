@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from stower.state.arrays import Bools, Ints, grow_array
 
 HASH_BITS: Final = 32  # of a pod's hash
-# Up to so many ties, selecting among their hashes is faster than a look at all rows in order.
+# Maximum number of ties for which selecting among their hashes is faster than reading all rows.
 GATHERED_MAX: Final = 64
 
 
@@ -68,9 +68,9 @@ class TieBreaker:
             order = self._sort()
         return int(order[tied[order].nonzero()[0][number]])
 
-    def ranked(self, rows: Ints, scores: Ints, pod: int) -> list[int]:
+    def rank(self, rows: Ints, scores: Ints, pod: int) -> list[int]:
         """Returns the rows by descending score (int64[rows]). Of rows with equal scores, the one
-        that `pick` selects comes first, and the others follow in the order of their hashes."""
+        that `pick` selects comes first; the others follow in the cyclic order of their hashes."""
         by_hash = np.lexsort((self.hashes[rows], -scores))
         _, starts, counts = np.unique(-scores[by_hash], return_index=True, return_counts=True)
         ranks = np.arange(len(rows)) - np.repeat(starts, counts)

@@ -35,7 +35,7 @@ def run(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
-    most: Annotated[int, typer.Option(min=1, help="Try at most so many copies.")] = 10_000,
+    most: Annotated[int, typer.Option(min=1, help="Maximum number of copies to try.")] = 10_000,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
     """Show how many copies of a pod fit, and what runs out first."""

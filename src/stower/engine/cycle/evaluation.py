@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stower.engine.cycle.reference import Verdict, normalized, pre_filter
+from stower.engine.cycle.reference import Verdict, normalize, pre_filter
 from stower.framework.plugin import Normalize, Plugin, Scope
 from stower.framework.profile import Profile
 from stower.state.arrays import Bools, Ints, cells_of
@@ -138,7 +138,7 @@ class Evaluation:
         count = len(feasible)
         total = self.base[:count].copy()
         for column in self._normalized:
-            total += normalized(column.raw[:count], feasible, column.how) * column.weight
+            total += normalize(column.raw[:count], feasible, column.how) * column.weight
         return np.where(feasible, total, INFEASIBLE)
 
     # Whole columns
@@ -230,7 +230,7 @@ class Evaluation:
             raw = column.raw[feasible]
             column.highest = int(raw.max(initial=0))
             column.count = int(np.count_nonzero(raw == column.highest))
-            best += normalized(column.raw, feasible, column.how) * column.weight
+            best += normalize(column.raw, feasible, column.how) * column.weight
         self.best = np.where(feasible, best, INFEASIBLE)
         self._best_cells = cells_of(self.best)
 

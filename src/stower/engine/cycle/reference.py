@@ -309,11 +309,11 @@ def scores(
         if raw is not None or plugin.normalize is Normalize.BY_MAXIMUM_REVERSED:
             if raw is None:
                 raw = np.zeros(len(feasible), np.int64)
-            result[plugin.name] = normalized(raw, feasible, plugin.normalize) * weight
+            result[plugin.name] = normalize(raw, feasible, plugin.normalize) * weight
     return result
 
 
-def normalized(raw: Ints, feasible: Bools, how: Normalize) -> Ints:
+def normalize(raw: Ints, feasible: Bools, how: Normalize) -> Ints:
     """Returns raw scores as 0 to 100, relative to the highest among the feasible rows."""
     if how is Normalize.NONE:
         return raw

@@ -358,7 +358,7 @@ class _FeasibleRows:
         if best is None:
             return []
         rows = np.flatnonzero(best >= 0) if among is None else among[best[among] >= 0]
-        ordered = self._state.tie_breaker.ranked(rows, best[rows], self._pod)
+        ordered = self._state.tie_breaker.rank(rows, best[rows], self._pod)
         # The chosen row comes first, whether for its score or for a nomination there.
         if self._row in ordered:
             ordered.remove(self._row)

@@ -112,7 +112,7 @@ class ExtenderCycle:
             if self._queue.get(queued.entry.uid) is not queued:
                 return
             if not isinstance(left, str):
-                left = _still_placed(left, state)
+                left = _filter_placed(left, state)
             if isinstance(left, str) or not left:
                 why = left if isinstance(left, str) else "no candidate node for preemption"
                 self._attempts.apply_refusal(
@@ -128,7 +128,7 @@ class ExtenderCycle:
         return True
 
 
-def _still_placed(victims: Victims, state: ClusterState) -> Victims:
+def _filter_placed(victims: Victims, state: ClusterState) -> Victims:
     """Returns the nodes that still have all their victims: the responses took time."""
     return {
         name: found

@@ -89,7 +89,7 @@ class UnreadableResponse(Exception):
 def read_response(body: bytes, form: type[T]) -> T:
     """Decodes a response; field names match in any case, as in Go. Raises UnreadableResponse."""
     try:
-        return msgspec.convert(_lowered(msgspec.json.decode(body)), form)
+        return msgspec.convert(_lower_names(msgspec.json.decode(body)), form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableResponse(f"invalid response: {error}") from None
 
@@ -98,14 +98,14 @@ def read_response(body: bytes, form: type[T]) -> T:
 _NAMED_BY_NODE: Final = ("failednodes", "failedandunresolvablenodes", "nodenametometavictims")
 
 
-def _lowered(value: Any, names: bool = False) -> Any:
+def _lower_names(value: Any, names: bool = False) -> Any:
     if isinstance(value, dict):
         return {
-            k if names else k.lower(): _lowered(v, not names and k.lower() in _NAMED_BY_NODE)
+            k if names else k.lower(): _lower_names(v, not names and k.lower() in _NAMED_BY_NODE)
             for k, v in value.items()
         }
     if isinstance(value, list):
-        return [_lowered(v) for v in value]
+        return [_lower_names(v) for v in value]
     return value
 
 

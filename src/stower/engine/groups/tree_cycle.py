@@ -66,7 +66,7 @@ class TreeCycle:
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], exhausted_count: int = 0
     ) -> TreeResult:
         """Returns where the tree's pending pods go. pending: by group, its pods without a node, in
-        their order; exhausted_count: preceding attempts without an answer, each of which doubles
+        their order; exhausted_count: preceding attempts without a result, each of which doubles
         the budget."""
         effort = min(1 << exhausted_count, EFFORT_MAX)
         top = tree.groups[0]
@@ -219,8 +219,8 @@ class _Attempt:
             chosen = [self._queued[entry.uid] for entry in built.pods[g][p][:count]]
             free += [(queued, allowed) for queued in chosen]
             fixed += zip(chosen, sorted(rows[g, p]), strict=True)
-        plan = self._by_score(free)
-        return plan if plan is not None else self._by_row(built, fixed)
+        plan = self._place_by_score(free)
+        return plan if plan is not None else self._place_by_row(built, fixed)
 
     def _choices(self, built: IndexedProblem, g: int, p: int) -> tuple[int, int, int]:
         """Orders pods by how few devices they can choose from: others can use what is left."""
@@ -241,7 +241,7 @@ class _Attempt:
         allowed[built.rows[scope.codes == scope.codes[node]]] = True
         return allowed
 
-    def _by_score(self, pods: list[tuple[QueuedPod, Bools]]) -> Plan | None:
+    def _place_by_score(self, pods: list[tuple[QueuedPod, Bools]]) -> Plan | None:
         plan: Plan = []
         with self._state.trial():
             for queued, allowed in pods:
@@ -257,7 +257,9 @@ class _Attempt:
                 plan.append((queued, row))
         return plan
 
-    def _by_row(self, built: IndexedProblem, pods: list[tuple[QueuedPod, int]]) -> Plan | None:
+    def _place_by_row(
+        self, built: IndexedProblem, pods: list[tuple[QueuedPod, int]]
+    ) -> Plan | None:
         """Places each pod on its row, in whatever order the plugins accept; None where they refuse
         all that are left."""
         plan: Plan = []

@@ -67,7 +67,7 @@ class TreePreemption:
             plan = self._tree_cycle.attempt(profile, tree, pending).plan
             for queued, row in plan:
                 state.assume(queued.entry, row)
-            victims = self._without_reprieved(profile, plan, chosen, rows)
+            victims = self._reprieve(profile, plan, chosen, rows)
         return VictimPlan(plan, [entry for unit in victims for entry in unit.pods])
 
     def _is_sufficient(
@@ -105,7 +105,7 @@ class TreePreemption:
                 few = half
         return take_units(count)
 
-    def _without_reprieved(
+    def _reprieve(
         self, profile: Profile, plan: Plan, chosen: list[Unit], rows: dict[str, int]
     ) -> list[Unit]:
         """Returns the units that remain victims after all units that need not be evicted are

@@ -249,14 +249,14 @@ class Search:
             return cached.columns.candidates(possible & self._passes_fixed_filters())
         columns = Columns(state.capacity)
         for row in np.flatnonzero(possible & self._lower_priority_rows()).tolist():
-            columns.set(row, self.on_row(row))
+            columns.set(row, self.find_row_victims(row))
         return columns.candidates(possible)
 
     def victims(self, row: int) -> tuple[PodEntry, ...]:
         """Returns the victims on a candidate row, most important first."""
         capacity_constraints = self._constraints
         return (
-            self.on_row(row)
+            self.find_row_victims(row)
             if capacity_constraints is None
             else self.victims_by_capacity(row, capacity_constraints)
         ).victims
@@ -290,7 +290,7 @@ class Search:
         if without:
             refusals[NO_VICTIMS] = without
         for row in np.flatnonzero(self._possible_rows & lower).tolist():
-            refusal = self.on_row(row).refusal
+            refusal = self.find_row_victims(row).refusal
             if refusal is not None:
                 refusals[refusal] = refusals.get(refusal, 0) + 1
         rest = state.node_count - sum(refusals.values())
@@ -302,11 +302,11 @@ class Search:
 
     # One row
 
-    def on_row(self, row: int) -> RowVictims:
+    def find_row_victims(self, row: int) -> RowVictims:
         """Returns the victims of one row, or why there are none."""
         found = self._found.get(row)
         if found is None:
-            found = self._found[row] = self._on_row(row)
+            found = self._found[row] = self._compute_row_victims(row)
         return found
 
     def victims_by_capacity(
@@ -315,7 +315,7 @@ class Search:
         """Returns the victims of one row by capacity alone; none if they are not enough."""
         state, priority = self.state, self.pod.priority
         if self.nominated_pods_on_row(row) or self.whole_groups_on(row):
-            return self.on_row(row)
+            return self.find_row_victims(row)
         lower = [e for e in state.pods_by_row[row].values() if e.pod.priority < priority]
         if not lower or not capacity_constraints or state.nodes[row] is None:
             return RowVictims()
@@ -380,7 +380,7 @@ class Search:
         victims.sort(key=importance)
         return RowVictims(tuple(victims), sum(entry.uid in forbidden for entry in victims))
 
-    def _on_row(self, row: int) -> RowVictims:
+    def _compute_row_victims(self, row: int) -> RowVictims:
         state, pod = self.state, self.pod
         if state.nodes[row] is None:
             return RowVictims(refusal=NOT_HELPFUL)

@@ -36,7 +36,7 @@ class Place(Enum):
     GATED = auto()
     IN_FLIGHT = auto()
     HELD = auto()
-    """A pod that is where the tree of its pod group is."""
+    """A pod that its pod group's tree holds."""
     NOWHERE = auto()
 
 

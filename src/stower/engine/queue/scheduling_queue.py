@@ -41,6 +41,7 @@ PLACES: Final = (
 # Events kept for an entity whose attempt takes several steps; with more, it is tried again anyway.
 EVENTS_IN_FLIGHT_MAX: Final = 1_000
 FAILURE: Final = "ScheduleAttemptFailure"
+FORCE_ACTIVATE: Final = "ForceActivate"
 
 
 class TreeHolder(Protocol):
@@ -249,14 +250,14 @@ class SchedulingQueue:
     def activate(self, entity: QueuedEntity, now_ns: int) -> None:
         """Makes an unschedulable entity active at once, without backoff."""
         if entity.place is Place.UNSCHEDULABLE and not entity.is_preempting:
-            self._event = "OthersAgreed"
+            self._event = FORCE_ACTIVATE
             self._leave(entity)
             self._to_active(entity, now_ns)
 
     def activate_from_backoff(self, entity: QueuedEntity, now_ns: int) -> None:
         """Makes an unschedulable entity, or one in backoff, active at once."""
         if entity.place is Place.BACKOFF:
-            self._event = "OthersAgreed"
+            self._event = FORCE_ACTIVATE
             self._leave(entity)
             self._to_active(entity, now_ns)
         else:

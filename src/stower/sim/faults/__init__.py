@@ -3,7 +3,7 @@
 from typing import Final
 
 from stower.sim.faults.clock_jumps import ClockJumps
-from stower.sim.faults.controller_crashes import ActorCrashes
+from stower.sim.faults.controller_crashes import ControllerCrashes
 from stower.sim.faults.crashes import Crashes
 from stower.sim.faults.cuts import Cuts
 from stower.sim.faults.delays import Delays
@@ -21,7 +21,7 @@ from stower.sim.faults.timeouts import Timeouts
 from stower.sim.faults.two_schedulers import TwoSchedulers
 
 FAULTS: Final[tuple[type[Fault], ...]] = (
-    ActorCrashes,
+    ControllerCrashes,
     ClockJumps,
     Crashes,
     Cuts,

@@ -17,7 +17,7 @@ class Stoppable(Protocol):
         """It is started again."""
 
 
-class ActorCrashes(Fault):
+class ControllerCrashes(Fault):
     """Kubelets and controllers crash up to 8 times, and restart within 60 s.
 
     Unlike a lost node, the node is not tainted.
