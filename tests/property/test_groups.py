@@ -47,7 +47,7 @@ def problems(draw: st.DrawFn) -> Problem:
     scopes.append(divided(scopes[0], 0, blocks))
     scopes.append(divided(scopes[0], 0, racks))
     scopes.append(divided(scopes[1], 1, racks))
-    inside = {0: (0, 1, 2), 1: (1, 3), 2: (2,), 3: (3,)}
+    inside = {0: (0, 1, 2, 3), 1: (1, 3), 2: (2,), 3: (3,)}
     groups: list[Group] = []
 
     def leaf(parent: int, scope: int) -> None:

@@ -110,7 +110,7 @@ class BoundsCounter:
                 able += self.alive[c] | self.met[c]
                 most += self.most[c]
                 continue
-            up = self.problem.scopes[child.scope].up
+            up = self.problem.outer_domains(child.scope, group.scope)
             is_able = np.zeros(scope.count, np.bool_)
             is_able[up[self.alive[c]]] = True
             best = np.zeros(scope.count, np.int64)
@@ -163,7 +163,8 @@ def bounds_of(problem: Problem) -> Bounds:
         if group.scope == parent.scope:
             alive[g] = alive[g] & alive[group.parent]
         else:
-            alive[g] = alive[g] & alive[group.parent][problem.scopes[group.scope].up]
+            up = problem.outer_domains(group.scope, parent.scope)
+            alive[g] = alive[g] & alive[group.parent][up]
     return Bounds(alive, counting.most, counting.least, lacking, counting.met, counting.alive)
 
 

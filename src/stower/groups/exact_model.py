@@ -81,7 +81,7 @@ class Model:
         return np.array_equal(own, self._domains[group.parent])
 
     def _children(self, g: int, group: Group) -> None:
-        scope, met = self._problem.scopes, self._bounds.met
+        met = self._bounds.met
         needs_all = group.minimum >= len(group.children)
         minimum = group.minimum - sum(met[c] for c in group.children)
         for domain, column in zip(self._domains[g], self._y[g], strict=True):
@@ -90,7 +90,7 @@ class Model:
                 own = self._domains[c]
                 child = self._problem.groups[c].scope
                 if child != group.scope:
-                    own = scope[child].up[own]
+                    own = self._problem.outer_domains(child, group.scope)[own]
                 inside = self._y[c][own == domain]
                 if len(inside) == 1 and inside[0] == column:
                     continue  # it is bound to its parent

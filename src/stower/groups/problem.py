@@ -145,6 +145,14 @@ class Problem(msgspec.Struct, frozen=True):
             found.append(scope)
         return found
 
+    def outer_domains(self, inner: int, outer: int) -> Ints:
+        """Returns int64[domain of `inner`]: the domain of `outer`, a scope around it at any
+        distance, that each is in."""
+        found = self.scopes[inner].up
+        while (inner := self.scopes[inner].parent) != outer:
+            found = self.scopes[inner].up[found]
+        return found
+
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
     """The number of pods of one part of a group on one node."""

@@ -131,7 +131,7 @@ def _of_groups(problem: Problem, tree: Tree, g: int) -> str:
             able += own | bounds.met[c]
         else:
             inside = np.full(scope.count, bounds.met[c])
-            inside[problem.scopes[child].up[own]] = True
+            inside[problem.outer_domains(child, group.scope)[own]] = True
             able += inside
     if not len(able):
         return f"{need}, but there is no such domain"

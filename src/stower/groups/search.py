@@ -179,11 +179,11 @@ class Search:
     def _place(self, g: int, around: int) -> bool:
         """Places at least the group's minimum inside this domain of its parent's scope."""
         group = self.problem.groups[g]
-        scope = self.problem.scopes[group.scope]
         parent = self.problem.groups[group.parent].scope if group.parent >= 0 else 0
         if group.scope == parent:
             return bool(self.bounds.alive[g][around]) and self.place_in(g, around)
-        alive = np.flatnonzero(self.bounds.alive[g] & (scope.up == around))
+        is_inside = self.problem.outer_domains(group.scope, parent) == around
+        alive = np.flatnonzero(self.bounds.alive[g] & is_inside)
         for domain in self._order_domains(g, alive)[: self.domains_tried]:
             if self.place_in(g, int(domain)):
                 return True
