@@ -85,6 +85,21 @@ def test_ranked_rows_start_with_the_one_that_is_picked(
         assert group[0] == breaker.pick(all_scores == score, pod)
 
 
+@given(st.lists(st.tuples(st.integers(0, 99), st.sampled_from(["", *NAMES[100:]])), max_size=60))
+def test_rows_whose_names_change_keep_the_order_of_all(changes: list[tuple[int, str]]) -> None:
+    names = NAMES[:100]
+    breaker, pod = breaker_of(names), pod_hash(SEED, "uid")
+    for row, name in changes:
+        if name and name in names:
+            continue
+        breaker.set_name(row, name)
+        names[row] = name
+        tied = np.array([bool(name) for name in names], np.bool_)
+        if tied.sum() > GATHERED_MAX:
+            known = {name for name in names if name}
+            assert names[breaker.pick(tied, pod)] == picked_by_blocks(known, "uid")
+
+
 def test_a_name_that_leaves_its_row_takes_no_part() -> None:
     names = NAMES[: 2 * GATHERED_MAX]
     breaker, pod = breaker_of(names), pod_hash(SEED, "uid")

@@ -39,20 +39,26 @@ class TieBreaker:
     """The rows in order of the hashes of their node names. `hashes`: uint64[capacity], 0 for rows
     without a name."""
 
-    __slots__ = ("_order", "hashes")
+    __slots__ = ("_count", "_order", "_sorted_hashes", "hashes")
 
     def __init__(self, capacity: int) -> None:
         self.hashes: NDArray[np.uint64] = np.zeros(capacity, np.uint64)
-        self._order: Ints | None = None  # None: to be sorted again
+        # The first `_count` values: the hashes in order, and their rows. None: to be sorted.
+        self._count = 0
+        self._order: Ints | None = None
+        self._sorted_hashes = self.hashes
 
     def set_name(self, row: int, name: str) -> None:
         """Sets the node name of a row; "": none."""
-        self.hashes[row] = name_hash(name) if name else 0
-        self._order = None
+        new = np.uint64(name_hash(name) if name else 0)
+        if self._order is not None:
+            self._move(self._order, row, new)
+        self.hashes[row] = new
 
     def grow(self, capacity: int) -> None:
         """Makes room for more rows."""
         self.hashes = grow_array(self.hashes, capacity)
+        self._order = None
 
     def pick(self, tied: Bools, pod: int) -> int:
         """Returns one of the tied rows (bool[row_limit], at least one) for a pod's hash."""
@@ -66,7 +72,8 @@ class TieBreaker:
         order = self._order
         if order is None:
             order = self._sort()
-        return int(order[tied[order].nonzero()[0][number]])
+        rows = order[: self._count]
+        return int(rows[tied[rows].nonzero()[0][number]])
 
     def rank(self, rows: Ints, scores: Ints, pod: int) -> list[int]:
         """Returns the rows by descending score (int64[rows]). Of rows with equal scores, the one
@@ -82,6 +89,27 @@ class TieBreaker:
         return result
 
     def _sort(self) -> Ints:
-        rows = self.hashes.nonzero()[0]
-        order = self._order = rows[self.hashes[rows].argsort()]
+        self._count = int(np.count_nonzero(self.hashes))
+        order = self._order = np.roll(
+            self.hashes.argsort(), self._count
+        )  # rows without a name last
+        self._sorted_hashes = self.hashes[order]
         return order
+
+    def _move(self, order: Ints, row: int, new: np.uint64) -> None:
+        """Moves a row to the place of its new hash; costs a copy of the rows behind both places."""
+        hashes, count, old = self._sorted_hashes, self._count, self.hashes[row]
+        if old:
+            i = int(hashes[:count].searchsorted(old))
+            while order[i] != row:  # two names may have the same hash
+                i += 1
+            for array in (hashes, order):
+                array[i : count - 1] = array[i + 1 : count]
+            count -= 1
+        if new:
+            i = int(hashes[:count].searchsorted(new))
+            for array in (hashes, order):
+                array[i + 1 : count + 1] = array[i:count]
+            hashes[i], order[i] = new, row
+            count += 1
+        self._count = count
