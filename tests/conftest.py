@@ -5,11 +5,12 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import settings
 
+from stower.engine.internal_errors import InternalErrors
 from tests import rights
 
 # The same examples every time: a failure on one machine is a failure on all.
@@ -65,6 +66,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         del rest[:room]
     parts[-1] += rest
     items[:] = [item for part in parts for item in part]
+
+
+@pytest.fixture(autouse=True)
+def _internal_errors_are_raised(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine contains what is raised inside it; no test may overlook that."""
+    if request.node.get_closest_marker("internal_errors") is None:
+        monkeypatch.setattr(InternalErrors, "record", _raise_again)
+
+
+def _raise_again(*args: Any, **_: Any) -> str:
+    error: Exception = args[3]
+    raise error
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

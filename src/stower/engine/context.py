@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from stower.engine.internal_errors import InternalErrors
 from stower.engine.limits import Limits
 from stower.engine.outbox import Outbox
 from stower.engine.status_reporter import StatusReporter
@@ -12,9 +13,10 @@ from stower.state.cluster import ClusterState
 
 class Context:
     """The state, whose `now_ns` is the engine's clock, profiles by scheduler name, limits, the
-    outbox and the status reporter."""
+    outbox, the status reporter and the internal errors. `is_applying`: whether the current attempt
+    has begun to apply its result."""
 
-    __slots__ = ("limits", "outbox", "profiles", "reporter", "state")
+    __slots__ = ("errors", "is_applying", "limits", "outbox", "profiles", "reporter", "state")
 
     def __init__(
         self,
@@ -28,3 +30,5 @@ class Context:
         self.limits = limits
         self.outbox = Outbox()
         self.reporter = StatusReporter(state, limits, self.outbox, stopwatch)
+        self.errors = InternalErrors()
+        self.is_applying = False

@@ -17,13 +17,14 @@ from stower.engine.cycle.pod_attempts import PodAttempts
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.extenders.extender_cycle import ExtenderCycle
 from stower.engine.groups.tree_attempts import TreeAttempts
+from stower.engine.internal_errors import is_raised_in_state
 from stower.engine.limits import Limits
 from stower.engine.node_events import NodeEvents
 from stower.engine.object_events import ObjectEvents
 from stower.engine.pod_events import PodEvents
 from stower.engine.preemption.displacement import TrialPlacement
 from stower.engine.preemption.pod_eviction import PodEviction
-from stower.engine.queue.entities import QueuedPod, QueuedTree
+from stower.engine.queue.entities import QueuedEntity, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import SCHEDULER_ERROR
 from stower.framework.decisions import Decision
@@ -71,6 +72,7 @@ class Engine:
         context = self._context = Context(self.state, profiles, self.limits, stopwatch)
         self._outbox = context.outbox
         self._reporter = context.reporter
+        self.errors = context.errors
         queue = self.queue = SchedulingQueue(self.limits, self._on_gate_error)
         self.cycle = SchedulingCycle(self.state, seed)
         failures = FailureHandler(context, queue)
@@ -111,7 +113,9 @@ class Engine:
     def step(self, event: Event, now_ns: int) -> list[Write]:
         """Applies one event, runs the cycles that it allows, returns the writes in sending order.
 
-        `now_ns` may not go back. Raises only for a bug of ours: the engine is of no use then.
+        `now_ns` may not go back. An error of ours while a pod or a tree is tried, before anything
+        was changed, ends that attempt (`errors`). Raises for any other: the engine is of no use
+        then.
         """
         state, binding = self.state, self.binding
         if now_ns < state.now_ns:
@@ -131,7 +135,7 @@ class Engine:
         return writes
 
     def _run_cycles(self) -> None:
-        state, queue, now_ns = self.state, self.queue, self.state.now_ns
+        context, state, queue, now_ns = self._context, self.state, self.queue, self.state.now_ns
         if self.tree_attempts is not None and self.tree_attempts.trees.has_changes:
             self.tree_attempts.trees.update(now_ns)
         tallies, visits = state.tallies, 0  # pods counted for new selectors
@@ -146,13 +150,28 @@ class Engine:
                 return
             if self.stopwatch.is_running:
                 self.stopwatch.start()
-            if isinstance(entity, QueuedPod):
-                self.attempts.run(entity)
-            elif isinstance(entity, QueuedTree) and self.tree_attempts is not None:
-                self.tree_attempts.run(entity)
+            context.is_applying = False
+            try:
+                if isinstance(entity, QueuedPod):
+                    self.attempts.run(entity)
+                elif isinstance(entity, QueuedTree) and self.tree_attempts is not None:
+                    self.tree_attempts.run(entity)
+            except Exception as error:
+                if context.is_applying or is_raised_in_state(error):
+                    raise
+                self._end_attempt(entity, error)
             visits, tallies.visits = visits + tallies.visits, 0
             if visits > self.limits.visits_per_step_max:
                 break
+
+    def _end_attempt(self, entity: QueuedEntity, error: Exception) -> None:
+        """Ends an attempt that has raised; the pod or tree is tried again after a delay."""
+        if isinstance(entity, QueuedPod):
+            message = self.errors.record("scheduling attempt", entity.pod.key, error)
+            self.attempts.fail(entity, message)
+        elif isinstance(entity, QueuedTree) and self.tree_attempts is not None:
+            message = self.errors.record("pod group attempt", entity.root.key, error)
+            self.tree_attempts.fail(entity, message)
 
     @property
     def now_ns(self) -> int:
@@ -192,8 +211,9 @@ class Engine:
         return self._reporter.drain()
 
     def notes(self) -> list[tuple[str, str, str]]:
-        """Returns log lines of companions since the last call: level, text, object."""
-        return self._companions.notes()
+        """Returns log lines since the last call, of internal errors and companions: level, text,
+        object."""
+        return [*self.errors.take_log_lines(), *self._companions.notes()]
 
     # Events
 

@@ -24,6 +24,8 @@ def collect_samples(scheduler: Scheduler) -> Iterator[Sample]:
         yield "scheduler_cache_size", ("assumed_pods",), assumed
         for (queue, event), count in sorted(engine.queue.incoming.items()):
             yield "scheduler_queue_incoming_pods", (queue, event), count
+        for part, count in sorted(engine.errors.counts.items()):
+            yield "stower_internal_errors", (part,), count
         rejections = Counter(
             (plugin, queued.profile.scheduler_name)
             for queued in engine.queue.pods()

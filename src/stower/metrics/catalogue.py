@@ -101,6 +101,7 @@ COUNTERS: Final = {
     "stower_events_dropped": Row("Events about pods dropped because too many were waiting"),
     "stower_watch_cuts": Row("Watches that were interrupted and resumed"),
     "stower_relists": Row("Lists that were repeated because a watch could not be resumed"),
+    "stower_internal_errors": Row("Errors of the scheduler itself, by its part", ("part",)),
 }  # fmt: skip
 GAUGES: Final = {
     "scheduler_pending_pods": Row(

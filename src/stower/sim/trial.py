@@ -173,6 +173,8 @@ class Trial:
         self._last.append((self.agenda.now_ns, process.name, event, writes))
         if writes:
             self._digest.update(f"{self.agenda.now_ns} {process.name} {writes}".encode())
+        for _, text, about in process.engine.errors.take_log_lines() if process.engine else ():
+            raise ViolationError("no exceptions", f"{text} ({about})")
         for checker in self.checkers:
             checker.on_step(process, event, writes)
 

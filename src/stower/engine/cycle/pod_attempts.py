@@ -60,6 +60,7 @@ class PodAttempts:
         pending: PendingWrites,
     ) -> None:
         self.state = context.state
+        self._context = context
         self._outbox = context.outbox
         self._reporter = context.reporter
         self._queue = queue
@@ -81,8 +82,10 @@ class PodAttempts:
             self._queue.wait(queued, queued.refused_by, self.state.now_ns, None)
             return
         try:
-            if self.extenders is not None and self.extenders.ask_nodes(queued):
-                return
+            if self.extenders is not None:
+                self._context.is_applying = True  # a call that has begun
+                if self.extenders.ask_nodes(queued):
+                    return
             displaced: Sequence[PodEntry] = ()
             if queued.profile.displacing_plugins:
                 row, displaced = self.displacement.choose(queued.profile, queued.entry)
@@ -131,6 +134,7 @@ class PodAttempts:
         displaced: Sequence[PodEntry] = (),
     ) -> None:
         """Counts the pod as placed (Reserve), and starts its binding cycle."""
+        self._context.is_applying = True
         entry = queued.entry
         parts: Parts = []
         plugins = queued.profile.plugins_for(entry.shape).reserve
@@ -174,6 +178,7 @@ class PodAttempts:
 
     def _wait(self, queued: QueuedPod, plugin: Plugin, wait: Wait) -> None:
         """Keeps a pod waiting until other components have accepted its node."""
+        self._context.is_applying = True
         self._queue.wait(queued, frozenset((plugin.name,)), self.state.now_ns, wait.retry_at_ns)
         self._pending.begin(queued.entry.uid, wait)
         self._reporter.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
@@ -230,6 +235,7 @@ class PodAttempts:
         self, queued: QueuedPod, diagnosis: Diagnosis, post_filter_result: PostFilterResult
     ) -> None:
         """Parks the pod, reports the diagnosis, and carries out the PostFilter result."""
+        self._context.is_applying = True
         message = diagnosis.message(post_filter_result.message)
         nominated = queued.entry.nominated_node_name
         self._queue.park(queued, diagnosis.plugins, self.state.now_ns)

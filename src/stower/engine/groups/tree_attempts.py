@@ -66,6 +66,7 @@ class TreeAttempts:
         pending: PendingWrites,
     ) -> None:
         self._state = context.state
+        self._context = context
         self._outbox = context.outbox
         self._reporter = context.reporter
         self._queue = queue
@@ -106,6 +107,7 @@ class TreeAttempts:
         members = queued.ungated_members()
         fault = tree.invalid or find_disagreement(tree, [m.entry for m in members])
         if fault:
+            self._context.is_applying = True
             self._fail(queued, fault, is_invalid=bool(tree.invalid))
             self._set_conditions(tree, INVALID if tree.invalid else SCHEDULER_ERROR, fault)
             return
@@ -117,6 +119,7 @@ class TreeAttempts:
         except ATTEMPT_ERRORS as error:  # only this tree's attempt fails
             self._fail(queued, str(error))
             return
+        self._context.is_applying = True
         queued.exhausted_count = queued.exhausted_count + 1 if found.exhausted else 0
         if found.plan:
             self._assume(queued, tree, found.plan)
@@ -126,6 +129,10 @@ class TreeAttempts:
             # Conditions of groups leave out the diagnoses of single pods, unless one keeps off all.
             more = f"; one pod alone: {note}" if note and NO_NODE in found.message else ""
             self._set_conditions(tree, UNSCHEDULABLE, f"{found.message}{more}")
+
+    def fail(self, queued: QueuedTree, message: str) -> None:
+        """Ends an attempt in an error."""
+        self._fail(queued, message)
 
     def waiting_reason(self, queued: QueuedTree) -> str:
         """Returns what keeps a tree waiting, "" where it would be placed now. Changes nothing."""
