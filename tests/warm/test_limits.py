@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from stower.assembly import build_engine
+from stower.framework.events import Hold, Tick
 from stower.framework.writes import CreateObject, DeletePod, PatchObject, Write
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Node, Pod, WarmPool
@@ -428,3 +429,17 @@ def test_what_is_expected_tells_pulls_from_scaling() -> None:
         hub.user(name)
     hub.advance(10)
     assert "images on n2 for 2 users" == hub.status["expected"]
+
+
+def test_a_scheduler_on_standby_has_no_rounds_to_wake_for() -> None:
+    """Else each Tick would be followed by another at once."""
+    hub = Hub()
+    hub.node("n1")
+    hub.advance(30)
+    hub.engine.step(Hold(True), hub.now_ns)
+    later_ns = hub.now_ns + 600 * SECOND_NS
+    hub.engine.step(Tick(), later_ns)
+    wake_ns = hub.engine.next_wake_ns
+    assert wake_ns is None or wake_ns > later_ns
+    hub.engine.step(Hold(False), later_ns)
+    assert hub.engine.next_wake_ns > later_ns

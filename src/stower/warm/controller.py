@@ -46,6 +46,7 @@ class WarmCapacity:
         self._nodes: dict[str, PoolNodes] = {}  # by pool
         self._known: dict[str, tuple[Pool, Role]] = {}  # by uid, whose pod it is
         self._round_ns: int | None = None  # when the next round is due
+        self._is_held = False  # no round begins
         self._waiting: dict[str, int] = {}  # users without a node: when they go elsewhere
         self._is_short = False  # a placeholder of our own may be missing
         self._happened: list[ClusterEvent] = []
@@ -331,7 +332,7 @@ class WarmCapacity:
         self._looked_ns = now_ns
         if (is_held or not self._has_decided) and self.repositioner is not None:
             self.repositioner.not_before_ns = now_ns + MINUTE_NS
-        self._has_decided = not is_held
+        self._has_decided, self._is_held = not is_held, is_held
         if is_held:
             return []
         writes: list[Write] = []
@@ -474,7 +475,7 @@ class WarmCapacity:
     def next_wake_ns(self) -> int | None:
         """See Companion."""
         due = [due_ns for due_ns in self._waiting.values() if due_ns > self._looked_ns]
-        if self._round_ns is not None:
+        if self._round_ns is not None and not self._is_held:
             due.append(self._round_ns)
         return min(due, default=None)
 
