@@ -2,8 +2,8 @@
 being scheduled.
 
 An exception, or an answer of the wrong form, becomes a PluginError, which the engine reports in the
-pod's condition. Where no pod is being scheduled (sorting, queueing hints), the guard gives the
-answer that does no harm.
+pod's condition. Where no pod is being scheduled (sorting, queueing hints, PostBind), the guard
+gives the answer that does no harm.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin
 from stower.framework.post_filter import PostFilterResult
 from stower.framework.reasons import Rejection
 from stower.framework.reservation import Reservation
-from stower.framework.writes import Write
+from stower.framework.writes import DeleteObject, Write
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 
@@ -93,6 +93,7 @@ def guard_plugin(plugin: Plugin) -> Plugin:
     """Guards every method of the plugin, in place. Returns the plugin."""
     guards = {method: _guard(plugin, method, point) for method, point in _POINTS.items()}
     guards["sort_key"] = _guard_key(plugin)
+    guards["post_bind"] = _guard_post_bind(plugin.post_bind)
     for method, guard in guards.items():
         setattr(plugin, method, guard)
     plugin.hint = _guard_hint(plugin.hint)  # type: ignore[method-assign]
@@ -335,6 +336,16 @@ def _guard_hint(call: Callable[..., Any]) -> Callable[..., bool]:
             return bool(call(*args))
         except Exception:
             return True
+
+    return guard
+
+
+def _guard_post_bind(call: Callable[..., Any]) -> Callable[..., list[DeleteObject]]:
+    def guard(*args: Any) -> list[DeleteObject]:
+        try:
+            return [write for write in call(*args) or () if isinstance(write, DeleteObject)]
+        except Exception:
+            return []  # the pod has its node already
 
     return guard
 

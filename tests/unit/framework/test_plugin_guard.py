@@ -112,10 +112,15 @@ def test_where_no_pod_is_at_stake_the_harmless_answer_counts() -> None:
                 raise KeyError("gate")
             return None
 
+        def post_bind(self, pod: Any, state: Any) -> Any:
+            raise KeyError("post_bind")
+
     engine = engine_of(Shaky)
     assert [] == bound(add(engine, "gated"))
     assert [] == bound(add(engine, "a"))
     assert ["a"] == bound(engine.step(Observed(WatchType.ADDED, make_node("n3")), 1))
+    assert [] == engine.step(Observed(WatchType.MODIFIED, make_pod("a", node="n3")), 2)
+    assert [] == engine.step(Observed(WatchType.ADDED, make_pod("b", node="n3")), 2)
 
 
 def test_refusals_in_words_of_their_own_are_counted_like_all_others() -> None:
