@@ -11,7 +11,8 @@ from typing import Final
 
 # Log lines that wait to be taken; more errors are counted only.
 LINES_MAX: Final = 100
-STATE: Final = "stower.state."
+# Modules that keep state: the objects, and what is known of devices.
+STATE: Final = ("stower.state.", "stower.devices.")
 
 
 class InternalErrors:

@@ -223,7 +223,7 @@ class DynamicResources(Plugin):
             if is_full and not is_reserved_for_pod(claim, pod, self._rules.gates.group_claims):
                 return "resourceclaim in use"
             return ""
-        assumed = state.devices.claim(key)
+        assumed = state.devices.assumed_claim(key)
         if assumed is not None and assumed.status.allocation is not None:
             return f"resource claim {key} is in the process of being allocated"
         for request in claim.spec.devices.requests or ():

@@ -119,7 +119,9 @@ class Devices:
         self._revoked_versions: dict[str, str] = {}
         # Keys of the claims that were created for extended resources, by their pod's uid.
         self._extended_claim_by_pod: dict[str, str] = {}
-        self._displaced_pods: dict[str, None] = {}  # uids of such pods that a trial displaced
+        # Uids of the pods that a trial has displaced, by claim key and by uid (extended claims).
+        self._displaced_users: dict[str, dict[str, None]] = {}
+        self._displaced_pods: dict[str, None] = {}
         # The class generation and the mapping that was computed for it.
         self._class_by_resource: tuple[int, dict[str, str]] = (-1, {})
         self.generation = 0
@@ -263,6 +265,10 @@ class Devices:
             if key not in self._claims:
                 yield claim
 
+    def assumed_claim(self, key: str) -> ResourceClaim | None:
+        """Returns the claim as assumed, where that is not as the API has it."""
+        return self._assumed_claims.get(key)
+
     def assume_status(self, key: str, status: ResourceClaimStatus) -> None:
         """Assumes a status of the claim that was decided and that the API does not show yet."""
         claim = self.claim(key)
@@ -401,13 +407,12 @@ class Devices:
 
     def add_pod(self, entry: "PodEntry") -> None:
         """Adds a pod with claims that was placed."""
+        if self._journal.is_recording and entry.uid in self._displaced_pods:
+            self._set_displaced(entry, False)
         for key in claim_keys(entry.pod):
             self._users.setdefault(key, {})[entry.uid] = entry
             if self._journal.is_recording or self._journal.is_undoing:
                 self._recount(key)
-        if entry.uid in self._displaced_pods:
-            del self._displaced_pods[entry.uid]
-            self._recount(self._extended_claim_by_pod.get(entry.uid, ""))
 
     def remove_pod(self, entry: "PodEntry") -> None:
         """Removes a pod with claims that has left its node."""
@@ -419,20 +424,41 @@ class Devices:
                 del self._users[key]
             if self._journal.is_recording or self._journal.is_undoing:
                 self._recount(key)
-        extended_claim = self._extended_claim_by_pod.get(entry.uid)
-        if extended_claim is not None and self._journal.is_in_trial:
+        if self._journal.is_recording:
+            self._set_displaced(entry, True)
+
+    def _set_displaced(self, entry: "PodEntry", is_displaced: bool) -> None:
+        """Records whether the open trials have displaced a pod."""
+        if self._journal.is_recording:
+            self._journal.log(self._set_displaced, entry, not is_displaced)
+        keys = claim_keys(entry.pod)
+        if is_displaced:
             self._displaced_pods[entry.uid] = None
-            self._recount(extended_claim)
+            for key in keys:
+                self._displaced_users.setdefault(key, {})[entry.uid] = None
+        else:
+            self._displaced_pods.pop(entry.uid, None)
+            for key in keys:
+                users = self._displaced_users.get(key, {})
+                users.pop(entry.uid, None)
+                if not users:
+                    self._displaced_users.pop(key, None)
+        for key in (*keys, self._extended_claim_by_pod.get(entry.uid, "")):
+            self._recount(key)
 
     def _recount(self, key: str) -> None:
-        """Counts the current allocation of a claim in the usage. In a trial, a claim uses nothing
-        once its last pod has left."""
+        """Counts the current allocation of a claim in the usage. In a trial that has displaced its
+        last pod, a claim uses nothing."""
         claim = self.claim(key)
         allocation = claim.status.allocation if claim is not None else None
         if claim is not None and allocation is not None and self._journal.is_in_trial:
             owner = extended_claim_owner(claim)
-            has_user = owner not in self._displaced_pods if owner else key in self._users
-            if claim.status.reserved_for and not has_user:
+            is_displaced = (
+                owner in self._displaced_pods
+                if owner
+                else key in self._displaced_users and key not in self._users
+            )
+            if claim.status.reserved_for and is_displaced:
                 allocation = None
         counted = self._counted_allocations.get(key)
         if counted is allocation:

@@ -139,3 +139,30 @@ def test_a_late_answer_is_about_its_own_attempt_alone() -> None:
     writes = engine.step(WriteFailed(again.id, 409, "conflict"), 4 * S)
     writes += engine.step(Observed(WatchType.ADDED, claiming("p1", "c1")), 4 * S)
     assert [] == patches(writes, "c1"), "the device is decided for the new claim"
+
+
+def test_a_trial_inside_another_leaves_devices_in_use() -> None:
+    """Of a claim that is reserved for a pod which has no node, as after a restart."""
+    status = {
+        "allocation": {"devices": {"results": [result_of("gpu-0")]}},
+        "reservedFor": [{"resource": "pods", "name": "p0", "uid": "uid-of-default-p0"}],
+    }
+    pod = claiming("p0", "a0", schedulingGates=[{"name": "later"}])
+    engine, _ = engine_with(pod, resource_claim("a0", status=status))
+    state = engine.state
+    pool = ("gpu.example.com", "n1")
+    assert ["gpu-0"] == [*state.devices.usage(pool)]
+    entry, row = state.pods[pod.metadata.uid], state.row_of("n1")
+    with state.trial():
+        with state.trial():
+            state.assume(entry, row)
+            state.displace(entry)
+            assert not state.devices.usage(pool)
+        assert ["gpu-0"] == [*state.devices.usage(pool)]
+        state.assume(entry, row)
+        with state.trial():
+            state.displace(entry)
+            with state.trial():
+                state.assume(entry, row)
+            assert not state.devices.usage(pool)
+    assert ["gpu-0"] == [*state.devices.usage(pool)]

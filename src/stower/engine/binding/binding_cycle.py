@@ -7,7 +7,7 @@ Source: kube-scheduler schedule_one.go bindingCycle, handleBindingCycleError.
 """
 
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Final, Protocol
 
 from stower.engine.binding.permit import Permit
 from stower.engine.binding.pre_bind import Parts, PreBind
@@ -23,6 +23,8 @@ from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Bind, CallExtender
 from stower.model.kinds import Pod
 from stower.state.pod_entry import PodEntry
+
+EVICTED: Final = "the pod is being evicted"
 
 
 class Binders(Protocol):
@@ -102,11 +104,10 @@ class BindingCycle:
             self._reporter.event(queued.entry.pod, "Normal", reason, "Scheduling", note)
 
     def on_pre_bind(self, queued: QueuedPod, node_name: str) -> None:
-        """Goes on with a pod whose PreBind is over; the deletion of an evicted one is awaited."""
-        entry = queued.entry
-        is_evicting = self.evictions is not None and self.evictions.is_evicting(entry)
-        if is_evicting or entry.is_deletion_pending:
-            self.start_expiration(entry)
+        """Goes on with a pod whose PreBind is over; one that is being evicted gives up its node."""
+        is_evicting = self.evictions is not None and self.evictions.is_evicting(queued.entry)
+        if is_evicting or queued.entry.is_deletion_pending:  # written out: each pod's attempt
+            self.fail(queued, EVICTED)
         else:
             self.finish(queued, node_name)
 
@@ -116,7 +117,15 @@ class BindingCycle:
             self.bind(queued, node_name)
             return
         for ready, name in self.permit.allow(queued, node_name):
-            self.bind(ready, name)
+            if self._is_evicting(ready.entry):
+                self.fail(ready, EVICTED)
+            else:
+                self.bind(ready, name)
+
+    def _is_evicting(self, entry: PodEntry) -> bool:
+        if entry.is_deletion_pending:
+            return True
+        return self.evictions is not None and self.evictions.is_evicting(entry)
 
     def bind(self, queued: QueuedPod, node_name: str, by_extender: bool = True) -> None:
         """Sends the Bind write; `by_extender`: has the extender that binds the pod do it."""
@@ -208,8 +217,7 @@ class BindingCycle:
             entry = queued.entry
             if self._queue.get(entry.uid) is not queued or not entry.is_assumed:
                 continue
-            is_evicting = self.evictions is not None and self.evictions.is_evicting(entry)
-            if is_evicting or entry.is_deletion_pending:
+            if self._is_evicting(entry):
                 self.start_expiration(entry)  # the watch will show the deletion
             else:
                 self.bind(queued, node_name)

@@ -86,6 +86,7 @@ class PodAttempts:
                 self._context.is_applying = True  # a call that has begun
                 if self.extenders.ask_nodes(queued):
                     return
+                self._context.is_applying = False
             displaced: Sequence[PodEntry] = ()
             if queued.profile.displacing_plugins:
                 row, displaced = self.displacement.choose(queued.profile, queued.entry)

@@ -38,12 +38,13 @@ class DisruptedGroups(Protocol):
 class _Preemption:
     """One preemptor and the victims that are not deleted yet."""
 
-    __slots__ = ("failed", "last", "node_name", "preemptor", "unanswered")
+    __slots__ = ("failed", "last", "node_name", "preemptor", "unanswered", "victims")
 
-    def __init__(self, preemptor: QueuedEntity, node_name: str, last: PodEntry) -> None:
+    def __init__(self, preemptor: QueuedEntity, node_name: str, victims: list[PodEntry]) -> None:
         self.preemptor = preemptor
         self.node_name = node_name
-        self.last: PodEntry | None = last
+        self.victims = victims
+        self.last: PodEntry | None = victims[-1]
         self.unanswered = 0
         self.failed = False
 
@@ -61,6 +62,7 @@ class PodEviction:
         self.groups: DisruptedGroups | None = None
         # By the id of an unanswered write: the preemption, the victim, whether it is a deletion.
         self._writes: dict[int, tuple[_Preemption, PodEntry, bool]] = {}
+        self._victims: dict[str, int] = {}  # how many open preemptions evict a pod, by its uid
 
     @property
     def is_open(self) -> bool:
@@ -69,9 +71,7 @@ class PodEviction:
 
     def is_evicting(self, entry: PodEntry) -> bool:
         """Returns whether a write that evicts the pod is not answered yet."""
-        if not self._writes:
-            return False
-        return any(victim is entry for _, victim, _ in self._writes.values())
+        return entry.uid in self._victims
 
     def evict(self, preemptor: QueuedEntity, where: str, victims: Sequence[PodEntry]) -> None:
         """Evicts the victims for a pod or a tree: cancels PreBind where a victim is in it, deletes
@@ -143,7 +143,9 @@ class PodEviction:
         if not alive:
             return
         preemptor.is_preempting = True
-        preemption = _Preemption(preemptor, node_name, alive[-1])
+        preemption = _Preemption(preemptor, node_name, alive)
+        for victim in alive:
+            self._victims[victim.uid] = self._victims.get(victim.uid, 0) + 1
         for victim in alive[:-1]:
             self._start(preemption, victim)
         self._continue(preemption)
@@ -169,9 +171,14 @@ class PodEviction:
         if last is not None and not preemption.failed:
             self._start(preemption, last)
         else:
-            self._finish(preemption.preemptor, preemption.failed)
+            self._finish(preemption)
 
-    def _finish(self, preemptor: QueuedEntity, failed: bool) -> None:
+    def _finish(self, preemption: _Preemption) -> None:
+        preemptor, failed = preemption.preemptor, preemption.failed
+        for victim in preemption.victims:
+            self._victims[victim.uid] -= 1
+            if not self._victims[victim.uid]:
+                del self._victims[victim.uid]
         preemptor.is_preempting = False
         if failed:  # pods that are not deleted are not awaited
             deleted = [uid for uid in preemptor.victims if self._is_deleted(uid)]
