@@ -22,6 +22,8 @@ from aiohttp import web
 Answering = Callable[[str, str], tuple[int, bytes] | None]
 HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 
+REFUSAL = "no server today"
+
 
 @dataclass
 class Faults:
@@ -109,7 +111,7 @@ class _Proxy:
             return await self._forward(request)
         self._faults.met[kind] += 1
         if kind == "refused":
-            return web.Response(status=503, text="no server today")
+            return web.Response(status=503, text=REFUSAL)
         if kind == "throttled":
             return web.Response(status=429, text="too many", headers={"Retry-After": "1"})
         if kind == "late":
