@@ -594,5 +594,5 @@ class DynamicResources(Plugin):
 
 def _filter_error(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:
     """Returns the error with the text that kube-scheduler has for errors of Filter."""
-    message = error.message(tuple(claim.metadata.key for claim in claims))
-    return PluginError(f'running "DynamicResources" filter plugin: {message}')
+    keys = tuple(claim.metadata.key for claim in claims)
+    return PluginError(f'running "DynamicResources" filter plugin: {error.message(keys)}')

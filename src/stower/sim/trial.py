@@ -173,7 +173,8 @@ class Trial:
         self._last.append((self.agenda.now_ns, process.name, event, writes))
         if writes:
             self._digest.update(f"{self.agenda.now_ns} {process.name} {writes}".encode())
-        for _, text, about in process.engine.errors.take_log_lines() if process.engine else ():
+        if process.engine is not None and process.engine.errors.counts:
+            (_, text, about), *_ = process.engine.errors.take_log_lines()
             raise ViolationError("no exceptions", f"{text} ({about})")
         for checker in self.checkers:
             checker.on_step(process, event, writes)

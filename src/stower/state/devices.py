@@ -119,9 +119,8 @@ class Devices:
         self._revoked_versions: dict[str, str] = {}
         # Keys of the claims that were created for extended resources, by their pod's uid.
         self._extended_claim_by_pod: dict[str, str] = {}
-        # Uids of the pods that a trial has displaced, by claim key and by uid (extended claims).
+        # Uids of the pods that the open trials have displaced, by the keys of their claims.
         self._displaced_users: dict[str, dict[str, None]] = {}
-        self._displaced_pods: dict[str, None] = {}
         # The class generation and the mapping that was computed for it.
         self._class_by_resource: tuple[int, dict[str, str]] = (-1, {})
         self.generation = 0
@@ -407,12 +406,10 @@ class Devices:
 
     def add_pod(self, entry: "PodEntry") -> None:
         """Adds a pod with claims that was placed."""
-        if self._journal.is_recording and entry.uid in self._displaced_pods:
-            self._set_displaced(entry, False)
         for key in claim_keys(entry.pod):
             self._users.setdefault(key, {})[entry.uid] = entry
-            if self._journal.is_recording or self._journal.is_undoing:
-                self._recount(key)
+        if self._journal.is_recording or self._journal.is_undoing:
+            self._recount_displaced(entry, is_placed=True)
 
     def remove_pod(self, entry: "PodEntry") -> None:
         """Removes a pod with claims that has left its node."""
@@ -422,29 +419,31 @@ class Devices:
                 continue
             if not users:
                 del self._users[key]
-            if self._journal.is_recording or self._journal.is_undoing:
-                self._recount(key)
-        if self._journal.is_recording:
-            self._set_displaced(entry, True)
+        if self._journal.is_recording or self._journal.is_undoing:
+            self._recount_displaced(entry, is_placed=False)
 
-    def _set_displaced(self, entry: "PodEntry", is_displaced: bool) -> None:
-        """Records whether the open trials have displaced a pod."""
+    def _recount_displaced(self, entry: "PodEntry", is_placed: bool) -> None:
+        """Counts the claims of a pod that a trial, or its rollback, has placed or displaced."""
+        extended = self._extended_claim_by_pod.get(entry.uid)
+        for key in (*claim_keys(entry.pod), *([extended] if extended is not None else ())):
+            was_displaced = entry.uid in self._displaced_users.get(key, ())
+            if self._journal.is_recording and was_displaced is is_placed:
+                self._set_displaced(key, entry.uid, not is_placed)
+            else:  # a rollback sets it by the journal
+                self._recount(key)
+
+    def _set_displaced(self, key: str, uid: str, is_displaced: bool) -> None:
+        """Records whether the open trials have displaced a user of a claim."""
         if self._journal.is_recording:
-            self._journal.log(self._set_displaced, entry, not is_displaced)
-        keys = claim_keys(entry.pod)
+            self._journal.log(self._set_displaced, key, uid, not is_displaced)
+        displaced = self._displaced_users.setdefault(key, {})
         if is_displaced:
-            self._displaced_pods[entry.uid] = None
-            for key in keys:
-                self._displaced_users.setdefault(key, {})[entry.uid] = None
+            displaced[uid] = None
         else:
-            self._displaced_pods.pop(entry.uid, None)
-            for key in keys:
-                users = self._displaced_users.get(key, {})
-                users.pop(entry.uid, None)
-                if not users:
-                    self._displaced_users.pop(key, None)
-        for key in (*keys, self._extended_claim_by_pod.get(entry.uid, "")):
-            self._recount(key)
+            del displaced[uid]
+        if not displaced:
+            del self._displaced_users[key]
+        self._recount(key)
 
     def _recount(self, key: str) -> None:
         """Counts the current allocation of a claim in the usage. In a trial that has displaced its
@@ -452,12 +451,7 @@ class Devices:
         claim = self.claim(key)
         allocation = claim.status.allocation if claim is not None else None
         if claim is not None and allocation is not None and self._journal.is_in_trial:
-            owner = extended_claim_owner(claim)
-            is_displaced = (
-                owner in self._displaced_pods
-                if owner
-                else key in self._displaced_users and key not in self._users
-            )
+            is_displaced = key in self._displaced_users and key not in self._users
             if claim.status.reserved_for and is_displaced:
                 allocation = None
         counted = self._counted_allocations.get(key)

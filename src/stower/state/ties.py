@@ -90,9 +90,8 @@ class TieBreaker:
 
     def _sort(self) -> Ints:
         self._count = int(np.count_nonzero(self.hashes))
-        order = self._order = np.roll(
-            self.hashes.argsort(), self._count
-        )  # rows without a name last
+        # Rows without a name have the hash 0: they go last.
+        order = self._order = np.roll(self.hashes.argsort(), self._count)
         self._sorted_hashes = self.hashes[order]
         return order
 

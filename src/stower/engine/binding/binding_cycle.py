@@ -41,7 +41,7 @@ class EvictionTracker(Protocol):
     """Knows which pods are being evicted."""
 
     def is_evicting(self, entry: PodEntry) -> bool:
-        """Returns whether the pod is being evicted."""
+        """Returns whether the pod is being evicted, until the watch shows its deletion."""
 
 
 class BindingCycle:
@@ -105,8 +105,7 @@ class BindingCycle:
 
     def on_pre_bind(self, queued: QueuedPod, node_name: str) -> None:
         """Goes on with a pod whose PreBind is over; one that is being evicted gives up its node."""
-        is_evicting = self.evictions is not None and self.evictions.is_evicting(queued.entry)
-        if is_evicting or queued.entry.is_deletion_pending:  # written out: each pod's attempt
+        if self.evictions is not None and self.evictions.is_evicting(queued.entry):
             self.fail(queued, EVICTED)
         else:
             self.finish(queued, node_name)
@@ -117,15 +116,10 @@ class BindingCycle:
             self.bind(queued, node_name)
             return
         for ready, name in self.permit.allow(queued, node_name):
-            if self._is_evicting(ready.entry):
+            if self.evictions is not None and self.evictions.is_evicting(ready.entry):
                 self.fail(ready, EVICTED)
             else:
                 self.bind(ready, name)
-
-    def _is_evicting(self, entry: PodEntry) -> bool:
-        if entry.is_deletion_pending:
-            return True
-        return self.evictions is not None and self.evictions.is_evicting(entry)
 
     def bind(self, queued: QueuedPod, node_name: str, by_extender: bool = True) -> None:
         """Sends the Bind write; `by_extender`: has the extender that binds the pod do it."""
@@ -217,7 +211,7 @@ class BindingCycle:
             entry = queued.entry
             if self._queue.get(entry.uid) is not queued or not entry.is_assumed:
                 continue
-            if self._is_evicting(entry):
+            if self.evictions is not None and self.evictions.is_evicting(entry):
                 self.start_expiration(entry)  # the watch will show the deletion
             else:
                 self.bind(queued, node_name)

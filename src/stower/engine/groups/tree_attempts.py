@@ -108,7 +108,7 @@ class TreeAttempts:
         fault = tree.invalid or find_disagreement(tree, [m.entry for m in members])
         if fault:
             self._context.is_applying = True
-            self._fail(queued, fault, is_invalid=bool(tree.invalid))
+            self.fail(queued, fault, is_invalid=bool(tree.invalid))
             self._set_conditions(tree, INVALID if tree.invalid else SCHEDULER_ERROR, fault)
             return
         for member in members:
@@ -117,7 +117,7 @@ class TreeAttempts:
             pending = pending_of(tree, members)
             found = self._tree_cycle.attempt(queued.profile, tree, pending, queued.exhausted_count)
         except ATTEMPT_ERRORS as error:  # only this tree's attempt fails
-            self._fail(queued, str(error))
+            self.fail(queued, str(error))
             return
         self._context.is_applying = True
         queued.exhausted_count = queued.exhausted_count + 1 if found.exhausted else 0
@@ -129,10 +129,6 @@ class TreeAttempts:
             # Conditions of groups leave out the diagnoses of single pods, unless one keeps off all.
             more = f"; one pod alone: {note}" if note and NO_NODE in found.message else ""
             self._set_conditions(tree, UNSCHEDULABLE, f"{found.message}{more}")
-
-    def fail(self, queued: QueuedTree, message: str) -> None:
-        """Ends an attempt in an error."""
-        self._fail(queued, message)
 
     def waiting_reason(self, queued: QueuedTree) -> str:
         """Returns what keeps a tree waiting, "" where it would be placed now. Changes nothing."""
@@ -160,7 +156,7 @@ class TreeAttempts:
         if queued.profile.negotiating_plugins and self._wait(queued, plan):
             return
         if not all(has_binder(member) for member, _ in plan):
-            self._fail(queued, NO_BINDER)
+            self.fail(queued, NO_BINDER)
             return
         group = self._binding.permit.wait(member for member, _ in plan)
         queued.unschedulable_count = 0
@@ -376,7 +372,7 @@ class TreeAttempts:
         pods = self._state.groups.members.get(key, {}).values()
         return group is None or sum(entry.row >= 0 for entry in pods) >= group.minimum
 
-    def _fail(self, queued: QueuedTree, message: str, *, is_invalid: bool = False) -> None:
+    def fail(self, queued: QueuedTree, message: str, *, is_invalid: bool = False) -> None:
         """Ends the attempt in an error; `is_invalid`: only a change of its groups helps."""
         now_ns = self._state.now_ns
         if is_invalid:

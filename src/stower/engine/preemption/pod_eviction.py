@@ -70,8 +70,8 @@ class PodEviction:
         return bool(self._writes)
 
     def is_evicting(self, entry: PodEntry) -> bool:
-        """Returns whether a write that evicts the pod is not answered yet."""
-        return entry.uid in self._victims
+        """Returns whether the pod is being evicted, until the watch shows its deletion."""
+        return entry.is_deletion_pending or entry.uid in self._victims
 
     def evict(self, preemptor: QueuedEntity, where: str, victims: Sequence[PodEntry]) -> None:
         """Evicts the victims for a pod or a tree: cancels PreBind where a victim is in it, deletes
