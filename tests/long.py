@@ -37,7 +37,7 @@ def simulate(options: str) -> str:
 ROWS: Final = (
     Row("fuzz", 6, "env FUZZ=all python -m pytest -n 2 -m more tests/fuzz",
         "more than 100,000 mutated objects through every decoder and endpoint"),
-    Row("generators", 15, "python -m pytest -n 2 --dist worksteal -m long tests",
+    Row("generators", 3, "python -m pytest -n 2 --dist worksteal -m long tests",
         "models against thousands of drawn clusters and histories, days of hubs"),
     Row("seeds", 10, simulate("--seeds 2000"), "2,000 small clusters with all faults"),
     Row("seeds-negotiate", 10, simulate("--negotiate --seeds 300"), "300 with drivers"),
