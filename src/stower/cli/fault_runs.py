@@ -18,12 +18,13 @@ from stower.engine.limits import Limits
 from stower.framework.plugin import Features
 from stower.model.times import SECOND_NS, duration_ns
 from stower.record.recorder import EngineInputs, Recorder
+from stower.sim.configurations import configuration_for
 from stower.sim.faults import FAULT_BY_NAME
-from stower.sim.load import Size
+from stower.sim.large_load import Size
+from stower.sim.load import PARTS
 from stower.sim.script import MILLI_NS, Script
 from stower.sim.shrinker import shrink
 from stower.sim.trial import Finding, Trial, script_of
-from stower.sim.vm_load import configuration_for
 
 ALL = "all"
 FAILURES_MAX = 5
@@ -83,14 +84,6 @@ def read_order(
         raise bad_input(f"--until: got {until!r}, want 60s to {ACTIVE_MS_MAX // 3_600_000}h")
     if bool(size[0]) != bool(size[1]):
         raise bad_input("--nodes and --pods: want both or none")
-    if size[0] and negotiates:
-        raise bad_input("--negotiate: cannot be combined with --nodes")
-    if size[0] and groups:
-        raise bad_input("--groups: cannot be combined with --nodes")
-    if size[0] and vms:
-        raise bad_input("--vms: cannot be combined with --nodes")
-    if warm and (size[0] or vms):
-        raise bad_input(f"--warm: cannot be combined with {'--nodes' if size[0] else '--vms'}")
     jobs = jobs or os.cpu_count() or 1
     large = Size(*size) if size[0] else None
     return Order(
@@ -195,10 +188,12 @@ def _run_one(task: tuple[int, Order]) -> Finding:
 
 
 def _script(seed: int, order: Order) -> Script:
-    return script_of(
-        seed, order.faults, order.active_ns, order.size, order.negotiates, order.groups, order.vms,
-        order.warm,
-    )  # fmt: skip
+    wanted = {
+        "devices": True, "negotiation": order.negotiates, "groups": order.groups, "vms": order.vms,
+        "warm": order.warm,
+    }  # fmt: skip
+    parts = [part for part in PARTS if wanted[part]]
+    return script_of(seed, order.faults, order.active_ns, order.size, parts)
 
 
 def _print_finding(finding: Finding) -> None:

@@ -93,8 +93,10 @@ class Autoscaler:
         groups: Iterable[NodeGroup],
         order: Callable[[NodeGroup], bool],
         remove: Callable[[Machine], None],
+        is_unschedulable: Callable[[Pod], bool] = lambda pod: True,
     ) -> None:
-        """`order`: whether the provider gives one."""
+        """`order`: whether the provider gives one; `is_unschedulable`: whether a pod without a node
+        counts."""
         self.failed = 0  # orders for which there was none
         self._backs_off_ns: dict[str, int] = {}  # groups of which none is ordered before then
         self.machines: dict[str, Machine] = {}
@@ -103,6 +105,7 @@ class Autoscaler:
         self._rooms = {group.name: node_room(group.allocatable) for group in self._groups}
         self._order = order
         self._remove = remove
+        self._is_unschedulable = is_unschedulable
         self._grown_ns: int | None = None
         self._needs: dict[str, tuple[Sequence[Container], Mapping[str, int]]] = {}  # by uid
 
@@ -136,7 +139,7 @@ class Autoscaler:
             for m in self.machines.values()
         }
         left = []
-        pending = self._server.pods_on("").values()
+        pending = filter(self._is_unschedulable, self._server.pods_on("").values())
         for pod in sorted(pending, key=lambda pod: -pod.priority):
             needs = self.needs_of(pod)
             if not any(one.take(pod, needs) for one in bins.values()):

@@ -6,7 +6,7 @@ network card is reachable from all nodes. Devices are tainted now and then.
 """
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -28,15 +28,21 @@ CLASS: Final = "sim-device"
 EXTENDED: Final = "sim.example.com/gpu"
 SHARE_OF_TEMPLATES: Final = 0.35
 DELETIONS_MAX: Final = 6
+NODES_PER_CARD: Final = 10
 
 
 def with_devices(
-    seed: int, nodes: Iterable[Node], templates: list[Template], active_ms: int
+    seed: int,
+    nodes: list[Node],
+    templates: list[Template],
+    active_ms: int,
+    is_large: bool = False,
 ) -> tuple[list[Template], list[AnyHappening]]:
-    """The templates, some of which claim devices, and what happens to devices. Half of all seeds
-    have none."""
+    """Returns the templates, some of which claim devices, and the happenings of devices. Half of
+    all seeds have no devices, unless `is_large`: then there is a network card for each
+    NODES_PER_CARD nodes, and no claim that all pods of a template share."""
     chance = random.Random(f"{seed}:devices")
-    if chance.random() < 0.5:
+    if chance.random() < 0.5 and not is_large:
         return templates, []
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
     kind = {"metadata": {"name": CLASS, "uid": CLASS}, "spec": {"selectors": [selector]}}
@@ -49,14 +55,15 @@ def with_devices(
     for node in nodes:
         if chance.random() < 0.8:
             happenings += _slices(node.metadata.name, chance, active_ms)
-    happenings.append(AddDevices(0, _network()))
+    cards = 1 + len(nodes) // NODES_PER_CARD if is_large else 1
+    happenings.append(AddDevices(0, _network(cards)))
     changed = []
     for i, template in enumerate(templates):
         if chance.random() >= SHARE_OF_TEMPLATES:
             changed.append(template)
         elif chance.random() < 0.25:
             changed.append(_use_extended_resource(template))
-        elif chance.random() < 0.2:
+        elif chance.random() < 0.2 and not is_large:
             name = f"together-{i}"
             happenings.append(AddClaim(0, _claim(name, _draw_claim_spec(chance))))
             entry = {"name": "device", "resourceClaimName": name}
@@ -126,13 +133,13 @@ def _slice(node: str, part: str, generation: int, more: Json) -> ResourceSlice:
     return msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": spec}, ResourceSlice)
 
 
-def _network() -> ResourceSlice:
+def _network(cards: int) -> ResourceSlice:
     policy = {"default": "1M", "validRange": {"min": "1M"}}
-    card = {"name": "card", "allowMultipleAllocations": True,
-            "attributes": {"model": {"string": "network"}},
+    card = {"allowMultipleAllocations": True, "attributes": {"model": {"string": "network"}},
             "capacity": {"bandwidth": {"value": "100M", "requestPolicy": policy}}}  # fmt: skip
+    devices = [{"name": f"card-{i}" if i else "card", **card} for i in range(cards)]
     pool = {"name": "network", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "allNodes": True, "pool": pool, "devices": [card]}
+    spec = {"driver": DRIVER, "allNodes": True, "pool": pool, "devices": devices}
     meta = {"name": "network", "uid": "network"}
     return msgspec.convert({"metadata": meta, "spec": spec}, ResourceSlice)
 

@@ -11,12 +11,14 @@ from typing import Any, Final
 import msgspec
 
 from stower.model.kinds import CompositePodGroup, PodGroup
+from stower.sim.arrivals import daily
 from stower.sim.script import ZONE, AddComposite, AddGroup, AddPod, AnyHappening, Template
 
 Json = dict[str, Any]
 
 HOST: Final = "kubernetes.io/hostname"
 SHARE_OF_TEMPLATES: Final = 0.7
+JOB_PODS: Final = (2, 8)
 KEYS: Final = ("", "", ZONE, ZONE, HOST)
 
 
@@ -61,6 +63,37 @@ def with_groups(
         for h in happenings
     ]
     return grouped, [*changed, *made]
+
+
+def draw_jobs(
+    seed: int, models: list[Template], pods: int, mean_ms: float, active_ms: int
+) -> tuple[list[Template], list[AnyHappening]]:
+    """Returns templates and happenings of jobs with so many pods in all. A job is one or two pod
+    groups under a composite group; its pods are like those of one of the models, arrive at once
+    and end."""
+    chance = random.Random(f"{seed}:jobs")
+    templates: list[Template] = []
+    happenings: list[AnyHappening] = []
+    sizes: list[int] = []
+    while sum(sizes) < pods:
+        sizes.append(min(chance.randint(*JOB_PODS), pods - sum(sizes)))
+    for i, at_s in enumerate(daily(len(sizes), active_ms / 1000, chance)):
+        at_ms, lasts_ms = int(at_s * 1000), 1 + int(chance.expovariate(1 / mean_ms))
+        priority = chance.choice((0, 0, 10, 100))
+        counts = [sizes[i]] if chance.random() < 0.6 else [sizes[i] // 2, sizes[i] - sizes[i] // 2]
+        counts = [count for count in counts if count]
+        parent = f"tree-job-{i}" if len(counts) > 1 else ""
+        if parent:
+            made = _composite(parent, "", len(counts), priority, chance, active_ms)
+            happenings.append(msgspec.structs.replace(made, at_ms=at_ms))
+        for j, count in enumerate(counts):
+            name, model = f"job-{i}-{j}", chance.choice(models)
+            group = _group(name, parent, chance.randint(1, count), priority, chance, active_ms)
+            happenings.append(msgspec.structs.replace(group, at_ms=at_ms))
+            spec = {**model.spec, "schedulingGroup": {"podGroupName": name}}
+            templates.append(msgspec.structs.replace(model, name=name, spec=spec))
+            happenings += [AddPod(at_ms, name, priority, lasts_ms)] * count
+    return templates, happenings
 
 
 def _meta(name: str, kind: str) -> Json:

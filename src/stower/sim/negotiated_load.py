@@ -33,9 +33,16 @@ DELETIONS_MAX: Final = 6
 
 
 def with_negotiation(
-    seed: int, nodes: Iterable[Node], templates: list[Template], active_ms: int
+    seed: int,
+    nodes: Iterable[Node],
+    templates: list[Template],
+    active_ms: int,
+    share: float = SHARE_OF_TEMPLATES,
+    has_shared_claims: bool = True,
 ) -> tuple[list[Template], list[AnyHappening]]:
-    """The templates, some of which claim what drivers have, and these."""
+    """Returns the templates, some of which claim devices of drivers, and the happenings of these.
+    `share`: of the templates without other claims; `has_shared_claims`: whether some claims are
+    shared by all pods of a template."""
     chance = random.Random(f"{seed}:negotiation")
     happenings: list[AnyHappening] = []
     classes = [f"negotiated-{i}" for i in range(chance.randint(1, 3))]
@@ -49,19 +56,19 @@ def with_negotiation(
         happenings.append(AddResourceClass(0, msgspec.convert(document, ResourceClass)))
         devices = {n: chance.choice((0, 1, 1, 2, 3)) for n in names}
         own = random.Random(f"{seed}:licences:{i}")
-        if own.random() < SHARE_OF_LICENCES:
+        if own.random() < SHARE_OF_LICENCES and has_shared_claims:
             devices = {EVERYWHERE: own.choice((1, 2, 4))}
         happenings.append(AddDriver(0, driver, devices))
     changed = []
     for i, template in enumerate(templates):
         is_taken = bool(template.spec.get("resourceClaims"))
-        if is_taken or chance.random() >= SHARE_OF_TEMPLATES:
+        if is_taken or chance.random() >= share:
             changed.append(template)
             continue
         entries, claims = [], {}
         for j in range(chance.choice((1, 1, 2, 2, 2, 3))):
             spec = _make_claim_spec(chance.choice(classes), chance)
-            if chance.random() < 0.15:
+            if chance.random() < 0.15 and has_shared_claims:
                 name = f"negotiated-{i}-{j}"
                 happenings.append(AddClaim(0, _claim(name, spec, chance)))
                 if chance.random() < 0.3:

@@ -27,8 +27,10 @@ from stower.model.numbers import Int32
 from stower.model.taints import Taint
 from stower.model.times import SECOND_NS, time_text
 from stower.sim.agenda import Agenda
+from stower.sim.autoscaler import NodeGroup
 from stower.sim.claims import Claims
 from stower.sim.controller_process import ControllerProcess
+from stower.sim.node_autoscaling import NodeAutoscaling
 from stower.sim.nodes import Kubelets
 from stower.sim.resource_drivers import Negotiators
 from stower.sim.scheduler import SchedulerProcess
@@ -53,6 +55,7 @@ class Stage(Protocol):
     driver: Driver
     negotiators: Negotiators
     actors: list[ControllerProcess]
+    autoscaling: NodeAutoscaling
     schedulers: list[SchedulerProcess]
 
 
@@ -334,6 +337,17 @@ class AddPool(Happening, frozen=True, tag="add-pool"):
         stage.server.put(_assign_uid(self.pool, f"pool/{self.pool.metadata.name}"))
 
 
+class AddAutoscaler(Happening, frozen=True, tag="add-autoscaler"):
+    """A cluster autoscaler starts. `images`: those that its nodes pull."""
+
+    groups: tuple[NodeGroup, ...]
+    images: tuple[str, ...] = ()
+
+    def apply(self, stage: Stage) -> None:
+        """Nothing, where there is one."""
+        stage.autoscaling.start(self.groups, self.images)
+
+
 class AddUser(Happening, frozen=True, tag="add-user", rename="camel", omit_defaults=True):
     """Somebody's pod comes, and is not replaced. `lasts_ms`: once it runs; 0 for ever."""
 
@@ -402,7 +416,7 @@ AnyHappening = (
     AddNode | AddBudget | AddDevices | AddDeviceClass | AddResourceClass | AddDriver | AddClaim
     | AddGroup | AddComposite | AddPod | RemoveNode | CordonNode | TaintNode | LabelNode | StopNode
     | DeletePod | DeleteClaim | Crash | Freeze | AddVm | SetLoad | DeleteVm
-    | AddMigration | AddPool | AddUser | SetImages
+    | AddMigration | AddPool | AddUser | SetImages | AddAutoscaler
 )  # fmt: skip
 
 

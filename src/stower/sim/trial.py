@@ -5,7 +5,7 @@ The same script gives the same run, step by step.
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -25,17 +25,20 @@ from stower.sim.agenda import Agenda
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Checker, ViolationError
 from stower.sim.claims import Claims
+from stower.sim.configurations import configuration_for
 from stower.sim.controller_process import ControllerProcess
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
+from stower.sim.large_load import Size
 from stower.sim.link import Weather
-from stower.sim.load import Size, draw_script
+from stower.sim.load import PARTS, draw_script
+from stower.sim.node_autoscaling import NodeAutoscaling
 from stower.sim.nodes import Kubelets
 from stower.sim.resource_drivers import Negotiators
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.script import MILLI_NS, Script
 from stower.sim.server import Change, Server
 from stower.sim.storage_driver import Driver
-from stower.sim.vm_load import configuration_for, has_vms
+from stower.sim.vm_load import has_vms
 from stower.sim.workload_controller import Controller
 
 ACTIVE_NS: Final = 600 * SECOND_NS
@@ -97,6 +100,9 @@ class Trial:
         self._weather: list[Weather] = []
         self.negotiators = Negotiators(
             self.agenda, self.server, self._chance("negotiators"), self._weather
+        )
+        self.autoscaling = NodeAutoscaling(
+            self.agenda, self.server, self.kubelets, self._chance("autoscaling"), self.active_ns
         )
         self.actors: list[ControllerProcess] = []
         if has_vms(script):
@@ -185,19 +191,15 @@ def script_of(
     faults: Sequence[str] | None = None,
     active_ns: int = ACTIVE_NS,
     size: Size | None = None,
-    negotiates: bool = False,
-    groups: bool = False,
-    vms: bool = False,
-    warm: bool = False,
+    parts: Collection[str] = PARTS,
 ) -> Script:
-    """The script of a seed. `faults`: names; None: those that the seed draws, some alone, some all
-    together. `negotiates`, `groups`, `vms`, `warm`: see
-    load.drawn."""
+    """Returns the script of a seed. `faults`: names; None: those that the seed draws, some alone,
+    some all together. `size`, `parts`: see load.draw_script."""
     if faults is None:
         chance = random.Random(f"{seed}:mix")
         share = chance.random()
         faults = [fault.name for fault in FAULTS if chance.random() < share]
-    return draw_script(seed, tuple(sorted(faults)), active_ns, size, negotiates, groups, vms, warm)
+    return draw_script(seed, tuple(sorted(faults)), active_ns, size, parts)
 
 
 def _format_step(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:

@@ -1,12 +1,10 @@
 """Generates VMs for the run of a seed: they are created, scaled with their load, migrated, deleted.
 
-Drawn with a generator of its own, so that older seeds keep their scripts. All pods of the run are
-placed by the profile that counts VMs: a pod placed by another profile could take resources that are
-approved for a VM.
+The profile of VMs schedules all pods of the run, or a share: then other pods of the same nodes are
+scheduled by the default profile.
 """
 
 import random
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +13,8 @@ from stower.controllers.vm_agents import LOAD
 from stower.controllers.vm_migrations import FAILS
 from stower.model.kinds import VirtualMachine, VirtualMachineMigration
 from stower.sim.script import (
+    AddComposite,
+    AddGroup,
     AddMigration,
     AddNode,
     AddVm,
@@ -24,44 +24,22 @@ from stower.sim.script import (
     SetLoad,
     Template,
 )
-from stower.sim.warm_load import CONFIGURATION as WARM
-from stower.sim.warm_load import has_pools
 from stower.vms.pods import AUTO_MIGRATION, AUTOSCALING
 
 Json = dict[str, Any]
 
 SCHEDULER: Final = "autoscale-scheduler"
 OS: Final = "kubernetes.io/os"
+# The share of templates that the profile of VMs schedules, where there are two profiles.
+SHARE_OF_PROFILE: Final = 0.5
 # Two migrations at a time from a node, three in all: with so few VMs, that is seldom enough.
-CONFIGURATION: Final[Json] = {
-    "apiVersion": "kubescheduler.config.k8s.io/v1",
-    "kind": "KubeSchedulerConfiguration",
-    "profiles": [
-        {"schedulerName": "default-scheduler"},
-        {
-            "schedulerName": SCHEDULER,
-            "plugins": {"multiPoint": {"enabled": [{"name": "AutoscaleEnforcer"}]}},
-            "pluginConfig": [
-                {
-                    "name": "AutoscaleEnforcer",
-                    "args": {"migrationsPerNodeMax": 2, "migrationsMax": 3},
-                }
-            ],
-        },
+PROFILE: Final[Json] = {
+    "schedulerName": SCHEDULER,
+    "plugins": {"multiPoint": {"enabled": [{"name": "AutoscaleEnforcer"}]}},
+    "pluginConfig": [
+        {"name": "AutoscaleEnforcer", "args": {"migrationsPerNodeMax": 2, "migrationsMax": 3}}
     ],
 }
-
-
-def configuration_for(
-    script: Script, configuration: Mapping[str, Any] | None
-) -> Mapping[str, Any] | None:
-    """The configuration of a run: one that schedules VMs, or knows warm pools, where there are some
-    and nothing else is said."""
-    if configuration is None and has_vms(script):
-        return CONFIGURATION
-    if configuration is None and has_pools(script):
-        return WARM
-    return configuration
 
 
 def has_vms(script: Script) -> bool:
@@ -70,14 +48,26 @@ def has_vms(script: Script) -> bool:
 
 
 def with_vms(
-    seed: int, templates: list[Template], happenings: list[AnyHappening], active_ms: int
+    seed: int,
+    templates: list[Template],
+    happenings: list[AnyHappening],
+    active_ms: int,
+    share: float = 1.0,
+    count: int | None = None,
 ) -> tuple[list[Template], list[AnyHappening]]:
-    """The templates, for the profile that counts VMs, and all happenings, VMs included."""
+    """Returns the templates, a share of which the profile of VMs schedules (a tree of groups as a
+    whole), and all happenings, those of so many VMs included; 2 to 8 unless it is given."""
     chance = random.Random(f"{seed}:vms")
-    ours = [msgspec.structs.replace(t, spec={**t.spec, "schedulerName": SCHEDULER})
-            for t in templates]  # fmt: skip
+    parents = _parents(happenings)
+    ours = [
+        msgspec.structs.replace(t, spec={**t.spec, "schedulerName": SCHEDULER})
+        if share >= 1 or _draw_share(seed, t.name, parents) < share
+        else t
+        for t in templates
+    ]
     made: list[AnyHappening] = [_runs_linux(one) for one in happenings]
-    for i in range(chance.randint(2, 8)):
+    drawn = chance.randint(2, 8)
+    for i in range(drawn if count is None else count):
         name = f"vm-{i}"
         made.append(AddVm(chance.randrange(active_ms // 2), _vm(name, chance)))
         for _ in range(chance.choice((0, 0, 1, 2))):
@@ -88,6 +78,22 @@ def with_vms(
             made.append(DeleteVm(chance.randrange(active_ms), name))
         made.append(SetLoad(active_ms, name, ""))
     return ours, made
+
+
+def _parents(happenings: list[AnyHappening]) -> dict[str, str]:
+    """Returns the parent of each pod group and composite group, by name; names are unique."""
+    parents = {}
+    for one in happenings:
+        if isinstance(one, AddGroup | AddComposite):
+            parents[one.group.metadata.name] = one.group.spec.parent_composite_pod_group_name
+    return parents
+
+
+def _draw_share(seed: int, name: str, parents: dict[str, str]) -> float:
+    """Returns a number from 0 to 1, the same for all groups of a tree."""
+    while parents.get(name):
+        name = parents[name]
+    return random.Random(f"{seed}:profile:{name}").random()
 
 
 def _moves(vm: str, chance: random.Random, active_ms: int) -> list[AnyHappening]:

@@ -1,28 +1,41 @@
 """Generates a warm pool for the run of a seed: users, image pulls of nodes, placeholders.
 
-Drawn with a generator of its own, so that older seeds keep their scripts. The other load of the run
-goes on beside it.
+The other load of the run goes on beside it.
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from stower.model.kinds import Node, Pod, WarmPool
-from stower.sim.script import AddNode, AddPool, AddUser, AnyHappening, Script, SetImages
+from stower.sim.arrivals import daily
+from stower.sim.autoscaler import NodeGroup
+from stower.sim.script import (
+    AddAutoscaler,
+    AddNode,
+    AddPool,
+    AddUser,
+    AnyHappening,
+    Script,
+    SetImages,
+)
 
 Json = dict[str, Any]
 
 IMAGE: Final = "hub.example.com/user:1"
 USER: Final = {"component": "singleuser-server"}
 PLACEHOLDER: Final = {"component": "user-placeholder"}
-CONFIGURATION: Final[Json] = {
-    "apiVersion": "kubescheduler.config.k8s.io/v1",
-    "kind": "KubeSchedulerConfiguration",
-    "profiles": [{"pluginConfig": [{"name": "WarmCapacity", "args": {}}]}],
-}
+SHARE_WITH_AUTOSCALER: Final = 0.5
+PROFILE: Final[Json] = {"pluginConfig": [{"name": "WarmCapacity", "args": {}}]}
+GROUP: Final = NodeGroup(
+    "scaled",
+    {"cpu": "8", "memory": "16Gi", "pods": "20"},
+    max=4,
+    boot_seconds=(20, 60),
+    pull_seconds=(0, 60),
+)
 
 
 def has_pools(script: Script) -> bool:
@@ -31,23 +44,44 @@ def has_pools(script: Script) -> bool:
 
 
 def with_warmth(
-    seed: int, happenings: Iterable[AnyHappening], active_ms: int
+    seed: int,
+    happenings: Iterable[AnyHappening],
+    active_ms: int,
+    has_autoscaler: bool = False,
+    users: int | None = None,
+    mean_ms: float = 0,
 ) -> list[AnyHappening]:
-    """All happenings, with a pool, its users, and images on nodes."""
+    """Returns all happenings, with a pool, its users, images on nodes, and in half of the seeds an
+    autoscaler if there can be one. `users`: how many, over the whole run, for `mean_ms` each; 4 to
+    40 in the first minutes unless it is given."""
     chance = random.Random(f"{seed}:warm")
     made: list[AnyHappening] = [*happenings]
     made.append(AddPool(0, _pool(chance)))
-    for node in [one for one in made if isinstance(one, AddNode)]:
+    nodes = [one for one in made if isinstance(one, AddNode)]
+    for node in nodes:
         made.append(_draw_pull(node.node, node.at_ms, chance))
     cpu = chance.choice(("100m", "250m", "500m"))
+    if users is None:
+        made += _draw_users(chance, cpu, active_ms)
+    else:
+        for i, at_s in enumerate(daily(users, active_ms / 1000, chance)):
+            lasts_ms = 1 + int(chance.expovariate(1 / mean_ms))
+            made.append(AddUser(int(at_s * 1000), _user(f"user-{i}", cpu), lasts_ms))
+    own = random.Random(f"{seed}:autoscaler")
+    if has_autoscaler and own.random() < SHARE_WITH_AUTOSCALER:
+        group = msgspec.structs.replace(GROUP, max=max(GROUP.max, len(nodes) // 20))
+        made.append(AddAutoscaler(0, (group,), (IMAGE,)))
+    return made
+
+
+def _draw_users(chance: random.Random, cpu: str, active_ms: int) -> Iterator[AnyHappening]:
+    """Yields users that arrive one by one, or in crowds."""
     at_ms = 0
     for i in range(chance.randint(4, 40)):
-        # One by one, or in crowds.
         at_ms += chance.choice((0, 500, 20_000, 60_000))
         lasts_ms = chance.choice((0, 30_000, 120_000, 300_000))
         if at_ms < active_ms:
-            made.append(AddUser(at_ms, _user(f"user-{i}", cpu), lasts_ms))
-    return made
+            yield AddUser(at_ms, _user(f"user-{i}", cpu), lasts_ms)
 
 
 def _draw_pull(node: Node, from_ms: int, chance: random.Random) -> SetImages:
