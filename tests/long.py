@@ -29,9 +29,9 @@ class Row(NamedTuple):
     what: str
 
 
-def simulate(options: str) -> str:
+def faults(options: str) -> str:
     """The simulator with faults; failures are kept beside the log."""
-    return f"stower simulate --faults all --failures build/long {options}"
+    return f"stower faults --failures build/long {options}"
 
 
 ROWS: Final = (
@@ -39,12 +39,14 @@ ROWS: Final = (
         "more than 100,000 mutated objects through every decoder and endpoint"),
     Row("generators", 3, "python -m pytest -n 2 --dist worksteal -m long tests",
         "models against thousands of drawn clusters and histories, days of hubs"),
-    Row("seeds", 10, simulate("--seeds 2000"), "2,000 small clusters with all faults"),
-    Row("seeds-negotiate", 10, simulate("--negotiate --seeds 300"), "300 with drivers"),
-    Row("seeds-groups", 10, simulate("--groups --seeds 300"), "300 with trees of pod groups"),
-    Row("seeds-vms", 10, simulate("--vms --seeds 300"), "300 with VMs"),
-    Row("seeds-warm", 10, simulate("--warm --seeds 300"), "300 with warm pools"),
-    Row("steps", 30, simulate("--nodes 100 --pods 200000 --until 240h --seeds 2"),
+    Row("seeds", 10, faults("--only devices --seeds 2000"), "2,000 small clusters with all faults"),
+    Row("seeds-negotiate", 10, faults("--only devices,negotiation --seeds 300"),
+        "300 with drivers"),
+    Row("seeds-groups", 10, faults("--only devices,groups --seeds 300"),
+        "300 with trees of pod groups"),
+    Row("seeds-vms", 10, faults("--only devices,vms --seeds 300"), "300 with VMs"),
+    Row("seeds-warm", 10, faults("--only devices,warm --seeds 300"), "300 with warm pools"),
+    Row("steps", 30, faults("--only plain --nodes 100 --pods 200000 --until 240h --seeds 2"),
         "clusters of 100 nodes for ten days, more than 1,000,000 steps"),
     Row("soak", 31, "python -m tests.contract.soak 30",
         "half an hour of a real cluster on which everything fails"),

@@ -38,6 +38,9 @@ def said(seed: int) -> str:
     return f"seed {seed}, {found.faults}: {found.law} {found.what}" if found.law else ""
 
 
+DEVICES = ("faults", "--only", "devices")
+
+
 @pytest.mark.behaviour("X4")
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_law_is_broken(first: int) -> None:
@@ -151,23 +154,23 @@ def test_each_life_of_each_scheduler_is_recorded_and_replays(tmp_path: Path) -> 
 
 
 def test_a_failure_is_kept_as_a_small_script_and_a_recording(tmp_path: Path) -> None:
-    arguments = ["simulate", "--faults", "all", "--seed", "1", "--until", "60s"]
+    arguments = [*DEVICES, "--seed", "1", "--until", "60s"]
     with unheard():
         run = CliRunner().invoke(app, [*arguments, "--failures", str(tmp_path)])
         assert 1 == run.exit_code
         (script,) = sorted(tmp_path.glob("*.script.json"))[:1]
         assert str(script) in run.stderr
         assert "the law of" in run.stderr
-        again = CliRunner().invoke(app, ["simulate", "--script", str(script), "-o", "json"])
+        again = CliRunner().invoke(app, ["faults", "--script", str(script), "-o", "json"])
         law = json.loads(again.stdout)["law"]
         assert (1, True) == (again.exit_code, law in script.name)
         assert "the last steps" in again.stderr
         recording = script.with_name(script.name.replace(".script.json", ".ndjson.zst"))
         replayed = CliRunner().invoke(app, ["replay", str(recording)])
         assert 0 == replayed.exit_code
-    seed = int(script.name.split("-")[1])
-    assert len(json.loads(script.read_text())["happenings"]) < len(script_of(seed).happenings) / 2
-    assert 0 == CliRunner().invoke(app, ["simulate", "--script", str(script)]).exit_code
+    whole = script_of(int(script.name.split("-")[1]), parts=("devices",))
+    assert len(json.loads(script.read_text())["happenings"]) < len(whole.happenings) / 2
+    assert 0 == CliRunner().invoke(app, ["faults", "--script", str(script)]).exit_code
 
 
 WRITTEN = """
@@ -218,11 +221,11 @@ happenings:
 def test_a_script_of_ones_own_is_run(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(WRITTEN)
-    run = CliRunner().invoke(app, ["simulate", "--script", str(path), "-o", "json"])
+    run = CliRunner().invoke(app, ["faults", "--script", str(path), "-o", "json"])
     found = json.loads(run.stdout)
     assert (0, "") == (run.exit_code, found["law"])
     assert found["steps"] > 20
-    run = CliRunner().invoke(app, ["simulate", "--script", str(path)])
+    run = CliRunner().invoke(app, ["faults", "--script", str(path)])
     assert "No law was broken" in run.stdout
 
 
@@ -272,43 +275,17 @@ def test_a_script_that_is_none_is_refused(
 ) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(WRITTEN.replace(*change))
-    run = CliRunner().invoke(app, ["simulate", "--script", str(path)])
+    run = CliRunner().invoke(app, ["faults", "--script", str(path)])
     assert (2 if said else 0) == run.exit_code
     assert said in run.stderr
 
 
 def test_the_command_runs_seeds_and_says_what_came_of_them() -> None:
-    run = CliRunner().invoke(
-        app, ["simulate", "--faults", "all", "--seeds", "3", "--jobs", "1", "--output", "json"]
-    )
+    run = CliRunner().invoke(app, [*DEVICES, "--seeds", "3", "--jobs", "1", "--output", "json"])
     assert 0 == run.exit_code
     told = json.loads(run.stdout)
     assert (3, []) == (told["seeds"], told["broken"])
-    assert Trial(script_of(2)).run().digest == told["digests"]["2"]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--faults", "storms"], "--faults: got 'storms', want all or some of actor-crashes"),
-        (["--faults", "all", "--until", "soon"], "--until: got 'soon'"),
-        (["--faults", "all", "--seed", str(2**63 - 1), "--seeds", "2"], "want a 64-bit number"),
-        (["--faults", "all", "--until", "100000000h"], "--until: got '100000000h'"),
-        (["--faults", "all", "--record", "x"], "--record: cannot be used with --faults"),
-        (["--faults", "all", "--failures", "no/where"], "--failures no/where: want a folder"),
-        (["--faults", "all", "--config", "nowhere"], "nowhere: cannot"),
-        (["--script", "x", "--seeds", "3"], "--seeds: needs --faults"),
-        (["--script", "x", "--seed", "3"], "--seed: needs --faults"),
-        (["x.yaml", "--until", "3h"], "--until: needs --faults"),
-        (["x.yaml", "--nodes", "3"], "--nodes: needs --faults"),
-        (["--faults", "all", "x.yaml"], "want no INPUT"),
-        ([], "want INPUT, --faults or --script"),
-    ],
-)
-def test_wrong_use_is_one_line(options: list[str], said: str) -> None:
-    run = CliRunner().invoke(app, ["simulate", *options])
-    assert 2 == run.exit_code
-    assert said in run.stderr
+    assert Trial(script_of(2, parts=("devices",))).run().digest == told["digests"]["2"]
 
 
 def test_a_day_is_run_in_no_time() -> None:
@@ -318,13 +295,11 @@ def test_a_day_is_run_in_no_time() -> None:
 
 
 def test_a_cluster_of_a_given_size_is_run_by_day_and_night() -> None:
-    arguments = ["simulate", "--faults", "all", "--nodes", "40", "--pods", "400", "--until", "6h"]
+    arguments = [*DEVICES, "--nodes", "40", "--pods", "400", "--until", "6h"]
     run = CliRunner().invoke(app, [*arguments, "--output", "json"])
     told = json.loads(run.stdout)
     assert (0, []) == (run.exit_code, told["broken"])
     assert told["steps"] > 2 * 400
-    run = CliRunner().invoke(app, arguments[:5])
-    assert (2, True) == (run.exit_code, "--nodes and --pods" in run.stderr)
 
 
 def test_a_configuration_of_ones_own_is_tried(tmp_path: Path) -> None:
@@ -333,7 +308,7 @@ def test_a_configuration_of_ones_own_is_tried(tmp_path: Path) -> None:
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         "profiles:\n- plugins: {score: {disabled: [{name: '*'}]}}\n"
     )
-    arguments = ["simulate", "--faults", "all", "--seeds", "4", "--jobs", "1", "--output", "json"]
+    arguments = [*DEVICES, "--seeds", "4", "--jobs", "1", "--output", "json"]
     plain = json.loads(CliRunner().invoke(app, arguments).stdout)
     own = json.loads(CliRunner().invoke(app, [*arguments, "--config", str(path)]).stdout)
     assert [] == own["broken"]

@@ -1,20 +1,26 @@
-"""Runs simulations with injected faults (`stower simulate --faults`) for many seeds in parallel,
+"""Runs simulations with injected faults (`stower faults`) for many seeds in parallel,
 prints each broken law, and shrinks and saves a failing run as a script and a recording.
 """
 
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from stower.cli.fault_arguments import ALL, NONE, PLAIN, FaultArguments
+from stower.cli.names import check_names, split_names
 from stower.cli.output import Output, bad_input, console, emit, note, progress, table
+from stower.cli.plugins import plugins_of
+from stower.cli.policies import read_policies
 from stower.cli.scripts import ACTIVE_MS_MAX, read_script
+from stower.cli.seeds import check_seeds
 from stower.cli.workers import quiet
 from stower.engine.limits import Limits
+from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.model.times import SECOND_NS, duration_ns
 from stower.record.recorder import EngineInputs, Recorder
@@ -26,7 +32,6 @@ from stower.sim.script import MILLI_NS, Script
 from stower.sim.shrinker import shrink
 from stower.sim.trial import Finding, Trial, script_of
 
-ALL = "all"
 FAILURES_MAX = 5
 CYCLES = Limits().cycles_per_step_max
 # A failure is made smaller for so long; that takes some runs, and a script of 150 happenings 100.
@@ -42,59 +47,75 @@ class Order(msgspec.Struct, frozen=True):
     jobs: int
     faults: tuple[str, ...] | None
     active_ns: int
-    size: Size | None = None
-    negotiates: bool = False
-    groups: bool = False
-    vms: bool = False
-    warm: bool = False
-    configuration: dict[str, Any] | None = None
+    size: Size | None
+    parts: tuple[str, ...]
+    configuration: dict[str, Any] | None
 
 
-def check_seeds(first: int, count: int = 1) -> None:
-    """Refuse what no engine can be seeded with."""
-    if not -(2**63) <= first <= 2**63 - count:
-        raise bad_input(f"--seed: got {first}, want a 64-bit number")
-
-
-def read_order(
-    faults: str,
-    seed: int,
-    seeds: int,
-    jobs: int,
-    until: str,
-    size: tuple[int, int],
-    negotiates: bool,
-    groups: bool,
-    vms: bool,
-    warm: bool,
-    configuration: dict[str, Any] | None,
-) -> Order:
-    """The options as they were given; `size`: nodes and pods. Ends the program where they make no
-    sense."""
-    names = None
-    if faults != ALL:
-        names = tuple(dict.fromkeys(filter(None, map(str.strip, faults.split(",")))))
-        for name in names:
-            if name not in FAULT_BY_NAME:
-                known = ", ".join(FAULT_BY_NAME)
-                raise bad_input(f"--faults: got {name!r}, want {ALL} or some of {known}")
-    check_seeds(seed, seeds)
-    active_ns = duration_ns(until)
+def read_order(given: FaultArguments, configuration: dict[str, Any] | None) -> Order:
+    """Returns the runs that the arguments ask for. Ends the program where they make no sense."""
+    check_seeds(given.seed, given.seeds)
+    active_ns = duration_ns(given.until)
     if active_ns is None or not 60 * SECOND_NS <= active_ns <= ACTIVE_MS_MAX * MILLI_NS:
-        raise bad_input(f"--until: got {until!r}, want 60s to {ACTIVE_MS_MAX // 3_600_000}h")
-    if bool(size[0]) != bool(size[1]):
-        raise bad_input("--nodes and --pods: want both or none")
-    jobs = jobs or os.cpu_count() or 1
-    large = Size(*size) if size[0] else None
+        raise bad_input(f"--until: got {given.until!r}, want 60s to {ACTIVE_MS_MAX // 3_600_000}h")
+    if bool(given.nodes) != bool(given.pods):
+        have, lack = ("--nodes", "--pods") if given.nodes else ("--pods", "--nodes")
+        got = given.nodes or given.pods
+        raise bad_input(f"{have}: got {got} without {lack}, want --nodes and --pods, or neither")
     return Order(
-        seed, seeds, jobs, names, active_ns, large, negotiates, groups, vms, warm, configuration
+        given.seed,
+        given.seeds,
+        given.jobs or os.cpu_count() or 1,
+        _read_faults(given.faults),
+        active_ns,
+        Size(given.nodes, given.pods) if given.nodes else None,
+        _read_parts(given.only),
+        configuration,
     )
+
+
+def _read_faults(text: str | None) -> tuple[str, ...] | None:
+    if text in (None, ALL):
+        return None
+    names = () if text == NONE else split_names(text or "")
+    _check_alone("FAULTS", names)
+    check_names("FAULTS", names, [*FAULT_BY_NAME], f"{ALL}, {NONE} or some of")
+    return names
+
+
+def _read_parts(text: str) -> tuple[str, ...]:
+    if text == ALL:
+        return PARTS
+    names = split_names(text)
+    if not names:
+        raise bad_input(f"--only: got {text!r}, want {ALL} or some of {', '.join((PLAIN, *PARTS))}")
+    _check_alone("--only", names)
+    check_names("--only", names, (PLAIN, *PARTS), f"{ALL} or some of")
+    return tuple(part for part in PARTS if part in names)
+
+
+def _check_alone(argument: str, names: Sequence[str]) -> None:
+    for name in (ALL, NONE):
+        if name in names and len(names) > 1:
+            raise bad_input(f"{argument}: got {','.join(names)!r}, want {name} without other names")
+
+
+def read_configuration_for_runs(paths: Sequence[str]) -> dict[str, Any] | None:
+    """Returns the one configuration of runs with faults, which simulate no extenders."""
+    if len(paths) > 1:
+        raise bad_input(f"--config: got {len(paths)} files, want one for runs with faults")
+    ((_, document),) = read_policies([*paths])
+    if read_configuration(document).extenders or plugins_of(document):
+        raise bad_input(
+            "--config: runs with faults support no extenders and no third-party plugins"
+        )
+    return document
 
 
 def run_order(order: Order, output: Output, folder: Path) -> bool:
     """Run all seeds, say what came of them; whether no law was broken."""
     found: list[Finding] = []
-    with progress("simulate") as update:
+    with progress("faults") as update:
         for finding in _findings(order):
             found.append(finding)
             if update is not None:
@@ -163,7 +184,7 @@ def _save_and_shrink(finding: Finding, order: Order, folder: Path) -> None:
     recorder.close()
     faults = f"{len(script.faults)} faults and " if script.faults else ""
     count = f"{faults}{len(script.happenings)} happenings"
-    note(f"  {count} reproduce the failure: stower simulate --script {path}")
+    note(f"  {count} reproduce the failure: stower faults --script {path}")
     note(f"  recording of the engines' events and writes: {recording}")
 
 
@@ -188,12 +209,7 @@ def _run_one(task: tuple[int, Order]) -> Finding:
 
 
 def _script(seed: int, order: Order) -> Script:
-    wanted = {
-        "devices": True, "negotiation": order.negotiates, "groups": order.groups, "vms": order.vms,
-        "warm": order.warm,
-    }  # fmt: skip
-    parts = [part for part in PARTS if wanted[part]]
-    return script_of(seed, order.faults, order.active_ns, order.size, parts)
+    return script_of(seed, order.faults, order.active_ns, order.size, order.parts)
 
 
 def _print_finding(finding: Finding) -> None:

@@ -1,5 +1,5 @@
-"""Runs the scenario `hub` of `stower simulate`: days of a JupyterHub under several placement
-policies and seeds, in parallel. Prints waits, node hours, cost and evictions of each policy.
+"""Runs days of a JupyterHub (`stower hub`) under several placement policies and seeds, in parallel.
+Prints waits, node hours, cost and evictions of each policy.
 """
 
 import gzip
@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.names import check_names
 from stower.cli.output import OnProgress, Output, bad_input, console, emit, failure, progress, table
 from stower.cli.plot import plot_waits
 from stower.cli.workers import quiet
@@ -24,7 +25,6 @@ from stower.sim.hub import HubDay, Outcome
 from stower.sim.hub_day import Day, draw_day, read_days
 from stower.sim.hub_policies import RULES, Policy, Scenario
 
-SCENARIOS: Final = ("hub",)
 SEEDS: Final = 20
 TIMEOUT_SECONDS: Final = 300  # after which a hub gives a user up
 SOON_SECONDS: Final = 10
@@ -108,9 +108,7 @@ def read_groups(path: Path | None) -> tuple[NodeGroup, ...]:
 
 def read_rules(names: Sequence[str]) -> tuple[str, ...]:
     """The policies to run; all, where none is named. Ends the program for an unknown."""
-    for name in names:
-        if name not in RULES:
-            raise bad_input(f"--policy: got {name!r}, want one of {', '.join(RULES)}")
+    check_names("--policy", names, RULES, "one of")
     return tuple(rule for rule in RULES if rule in names) if names else RULES
 
 
@@ -122,7 +120,7 @@ def read_folder(inputs: Sequence[str], order: Order) -> tuple[dict[int, Day], di
         return {s: draw_day(s, False) for s in seeds}, {s: draw_day(s, True) for s in seeds}
     wanted = f"want one folder with {', '.join(FILES)} (or .gz)"
     if len(inputs) > 1 or not os.path.isdir(inputs[0]):
-        raise bad_input(f"--scenario hub: {wanted}")
+        raise bad_input(f"DAYS: got {' '.join(inputs)!r}, {wanted}")
     try:
         ordinary, lectures, nodes, timetable = ([*_lines(inputs[0], name)] for name in FILES)
         days = read_days(ordinary, nodes), read_days(lectures, nodes, timetable)
@@ -164,7 +162,7 @@ def run_order(
         for seed in seeds
     ]
     found: dict[tuple[str, str], list[Outcome]] = {}
-    with progress("simulate") as update:
+    with progress("hub") as update:
         for name, outcome in _runs(tasks, order.jobs, update):
             found.setdefault((name, outcome.policy), []).append(outcome)
     for outcomes in found.values():

@@ -1,4 +1,6 @@
-"""Runs packing policies on a GPU trace, many seeds in parallel, and prints the GPUs allocated."""
+"""Runs packing policies on a GPU trace (`stower pack`), many seeds in parallel, and prints the
+GPUs allocated.
+"""
 
 import multiprocessing
 import os
@@ -10,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.cli.inputs import InputError, trace_list
+from stower.cli.names import check_names
 from stower.cli.output import OnProgress, Output, bad_input, console, emit, progress, table
 from stower.cli.plot import plot_curves
 from stower.cli.workers import quiet
@@ -18,7 +21,6 @@ from stower.sim.openb_devices import GPU_MILLI, Trace
 from stower.sim.packing import LOAD_MAX, Run, check_trace, run_policy
 from stower.sim.packing_policies import POLICIES
 
-TRACES: Final = ("openb",)
 SEEDS: Final = 10
 LOADS: Final = (90, 100, LOAD_MAX)  # % that has arrived, in the table
 LOOK_SECONDS: Final = 0.5  # between two looks at how far other processes are
@@ -54,18 +56,14 @@ class Result(msgspec.Struct, frozen=True):
 
 def read_policies(names: Sequence[str]) -> tuple[str, ...]:
     """The policies to run; all there are, where none is named. Ends the program for an unknown."""
-    for name in names:
-        if name not in POLICIES:
-            raise bad_input(f"--policy: got {name!r}, want one of {', '.join(POLICIES)}")
+    check_names("--policy", names, POLICIES, "one of")
     return tuple(dict.fromkeys(names)) or POLICIES
 
 
-def read_trace(name: str, inputs: Sequence[str]) -> Trace:
+def read_trace(inputs: Sequence[str]) -> Trace:
     """The nodes and pods of the trace. Ends the program where they cannot be used."""
-    if name not in TRACES:
-        raise bad_input(f"--trace: got {name!r}, want one of {', '.join(TRACES)}")
     if not inputs:
-        raise bad_input("--trace: want INPUT, a folder or a node list and a pod list")
+        raise bad_input("INPUT: want the folder of an OpenB trace, or its node list and pod list")
     machines, tasks = [], []
     try:
         for path in _lists(inputs):
@@ -97,7 +95,7 @@ def _lists(inputs: Sequence[str]) -> Iterator[Path]:
 def run_order(order: Order, trace: Trace, output: Output, plot_file: Path | None) -> None:
     """Run all policies under all seeds, and say what came of them."""
     runs: list[Run] = []
-    with progress("simulate") as update:
+    with progress("pack") as update:
         runs += _runs(order, trace, update)
     runs.sort(key=lambda run: run.seed)
     results = [Result(p, tuple(r for r in runs if r.policy == p)) for p in order.policies]

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from stower.cli.fault_runs import check_seeds
 from stower.cli.gates import features_of
 from stower.cli.inputs import InputError, LoadedWorkload, describe_ignored, load
 from stower.cli.output import Output, bad_input, emit, failure, note, progress
@@ -15,6 +14,7 @@ from stower.cli.plot import PlotError, check_plot, plot
 from stower.cli.plugins import plugins_of
 from stower.cli.policies import read_policies
 from stower.cli.recordings import recorder_of
+from stower.cli.seeds import check_seeds
 from stower.cli.simulate_arguments import SimulateArguments
 from stower.model.selectors import parse_selector
 from stower.sim.simulation import Options, Report, simulate

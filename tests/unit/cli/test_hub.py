@@ -30,7 +30,7 @@ def days(tmp_path: Path) -> Path:
 
 
 def ran(*arguments: str) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["simulate", "--scenario", "hub", *arguments])
+    found = CliRunner().invoke(app, ["hub", *arguments])
     return found.exit_code, found.stdout, found.stderr
 
 
@@ -82,8 +82,8 @@ def test_node_groups_come_from_a_file(days: Path) -> None:
     [
         (("--policy", "best"), "want one of default, z2jh, stower"),
         (("--seeds", "2"), "has no seed 2"),
-        (("--faults", "all"), "cannot be used with --scenario"),
-        (("--timed",), "cannot be used with --scenario"),
+        (("--policy", "stow"), "did you mean stower?"),
+        (("more/",), "DAYS: got "),
         (("--node-groups", "none.yaml"), "none.yaml"),
     ],
 )

@@ -1,4 +1,4 @@
-"""stower simulate --trace: packing policies over a GPU trace, from files to figures."""
+"""stower pack: packing policies over a GPU trace, from files to figures."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ PODS += "p-0,1000,1024,1,600,\np-1,1000,1024,1,1000,T4\np-2,500,512,0,0,\np-3,20
 
 def stower(*arguments: str | Path) -> Result:
     """A run of the verb over the trace."""
-    return CliRunner().invoke(app, ["simulate", "--trace", "openb", *map(str, arguments)])
+    return CliRunner().invoke(app, ["pack", *map(str, arguments)])
 
 
 def refusal(*arguments: str | Path) -> str:
@@ -104,17 +104,12 @@ def test_what_is_missing_or_unknown_is_said(folder: Path, tmp_path: Path) -> Non
     """Before anything runs."""
     known = "random, first-fit, best-fit, dot-product, fgd, dgf"
     assert f"--policy: got 'x', want one of {known}" == refusal(folder, "--policy", "x")
-    assert "--trace: want INPUT, a folder or a node list and a pod list" == refusal()
+    assert refusal(folder, "--policy", "bestfit").endswith("; did you mean best-fit?")
+    assert "INPUT: want the folder of an OpenB trace, or its node list and pod list" == refusal()
     pods = folder / "openb_pod_list_default.csv"
     said = "nodes: got 0, want a node list with at least one node that has GPUs"
     assert f"{pods}: {said}" == refusal(pods)
     assert "No such file or directory" in refusal(folder / "none.csv")
     assert "name that ends in .svg or .png" in refusal(folder, "--plot", tmp_path / "a.gif")
-    assert "--config: cannot be used with --trace" == refusal(folder, "--config", "a.yaml")
-    assert "--faults: cannot be used with --trace" == refusal(folder, "--faults", "all")
     pods.unlink()
     assert f"{folder}: want openb_pod_list_default.csv (or .gz) in this folder" == refusal(folder)
-    run = CliRunner().invoke(app, ["simulate", "--trace", "azure", str(folder)])
-    assert "--trace: got 'azure', want one of openb" in run.stderr
-    run = CliRunner().invoke(app, ["simulate", "--policy", "random", str(folder)])
-    assert "--policy: needs --trace" in run.stderr

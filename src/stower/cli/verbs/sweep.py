@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from stower.cli.documents import STDIN
-from stower.cli.fault_runs import check_seeds
 from stower.cli.inputs import InputError
 from stower.cli.output import Output, bad_input, console, emit, failure, progress, table
 from stower.cli.output_files import check_target
 from stower.cli.parquet import ENDING
 from stower.cli.plot import Plot, PlotError, check_plot, plot_sweep
 from stower.cli.policies import read_policies
+from stower.cli.seeds import check_seeds
 from stower.cli.sweeps import (
     GENERATE,
     Row,

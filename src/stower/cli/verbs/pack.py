@@ -1,0 +1,60 @@
+"""stower pack: compares packing policies on a GPU trace."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from stower.cli.output import Output, bad_input
+from stower.cli.packing_runs import SEEDS, Order, read_policies, read_trace, run_order
+from stower.cli.plot import Plot, PlotError, check_plot
+from stower.cli.seeds import check_seeds
+from stower.sim.packing_policies import POLICIES
+
+NAME = "pack"
+WATCHED = True
+EPILOG = """
+Examples:
+
+  stower pack openb/
+
+  stower pack openb/ --policy random --policy best-fit --seeds 3
+
+  stower pack node_list.csv pod_list.csv --plot gpus.svg -o json
+
+The pods of the trace arrive in an order that the seed draws, until they have requested 130 % of
+the GPUs; they share GPUs as devices. The report shows which share of the GPUs each policy has
+allocated when the pods so far have requested 90, 100 and 130 % of them, as means over the seeds.
+"""
+
+
+def run(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="INPUT",
+            help="The folder of an OpenB trace, or its node list and pod list (CSV, .gz).",
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help=f"{', '.join(POLICIES)}; repeat to compare. Default: all."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = SEEDS,
+    jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0: one per core.")] = 0,
+    plot_file: Plot = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
+) -> None:
+    """Compare which share of the GPUs of a trace packing policies allocate."""
+    check_seeds(seed, seeds)
+    check_plot(plot_file)
+    policies = read_policies(policy or [])
+    order = Order(policies, seed, seeds, jobs or os.cpu_count() or 1)
+    trace = read_trace(inputs or [])
+    try:
+        run_order(order, trace, output, plot_file)
+    except PlotError as error:
+        raise bad_input(str(error)) from None
