@@ -61,9 +61,9 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 @cache
-def digests(faults: tuple[str, ...], negotiates: bool) -> list[str]:
-    """Of two seeds with these faults alone, which break no law."""
-    found = [Trial(script_of(n, faults, negotiates=negotiates)).run() for n in range(2)]
+def digests(faults: tuple[str, ...], *more: str) -> list[str]:
+    """Of two seeds with these faults alone, with devices and more parts, which break no law."""
+    found = [Trial(script_of(n, faults, parts=("devices", *more))).run() for n in range(2)]
     assert [""] * 2 == [finding.law for finding in found]
     return [finding.digest for finding in found]
 
@@ -74,8 +74,8 @@ def test_each_fault_alone(fault: type[Fault]) -> None:
     """It changes what happens, and breaks nothing."""
     # Who only waits for leadership changes nothing until it is needed.
     others = ("crashes",) if fault is TwoSchedulers else ()
-    negotiates = fault is DriverCrashes
-    assert digests(others, negotiates) != digests((*others, fault.name), negotiates)
+    more = ("negotiation",) if fault is DriverCrashes else ()
+    assert digests(others, *more) != digests((*others, fault.name), *more)
 
 
 ALL_PLANTED = [
@@ -85,16 +85,17 @@ ALL_PLANTED = [
 ]
 
 
+# The part of the load that a law is about, beside devices.
+PART_OF_LAW = {
+    "negotiations": ("negotiation",), "gangs": ("groups",), "approvals": ("vms",),
+    "machines": ("vms",), "warmth": ("warm",),
+}  # fmt: skip
+
+
 def is_seen(law: str, bug: Plant, seed: int) -> bool:
     """Whether the law's checker sees that the planted bug breaks it."""
     (checker,) = [c for c in CHECKERS if c.law == law]
-    script = script_of(
-        seed,
-        negotiates=law == "negotiations",
-        groups=law == "gangs",
-        vms=law in ("approvals", "machines"),
-        warm=law == "warmth",
-    )
+    script = script_of(seed, parts=("devices", *PART_OF_LAW.get(law, ())))
     with bug():
         found = Trial(script, checkers=(checker,)).run()
     assert found.law in ("", law)

@@ -11,17 +11,18 @@ from stower.model.times import SECOND_NS
 from stower.record.reader import read_recording
 from stower.record.recorder import EngineInputs, Recorder
 from stower.record.replay import replay
+from stower.sim.configurations import configuration_for
 from stower.sim.trial import Trial, script_of
-from stower.sim.vm_load import configuration_for
 
 ACTIVE_NS = 150 * SECOND_NS
+PARTS = ("devices", "vms")
 SEEDS = 5
 SEEDS_MORE = 60
 CHUNK = 5
 
 
 def said(seed: int) -> str:
-    found = Trial(script_of(seed, active_ns=ACTIVE_NS, vms=True)).run()
+    found = Trial(script_of(seed, active_ns=ACTIVE_NS, parts=PARTS)).run()
     return f"seed {seed}, {found.faults}: {found.law} {found.what}" if found.law else ""
 
 
@@ -39,14 +40,14 @@ def test_no_law_is_broken_more(first: int) -> None:
 
 @pytest.mark.behaviour("S4.1")
 def test_the_same_seed_gives_the_same_run() -> None:
-    first, again = (Trial(script_of(3, active_ns=ACTIVE_NS, vms=True)).run() for _ in range(2))
+    first, again = (Trial(script_of(3, active_ns=ACTIVE_NS, parts=PARTS)).run() for _ in range(2))
     assert first == again
 
 
 @pytest.mark.behaviour("S4.1")
 def test_a_run_with_vms_is_recorded_and_replays(tmp_path: Path) -> None:
     for seed in (2, 5):
-        script = script_of(seed, active_ns=ACTIVE_NS, vms=True)
+        script = script_of(seed, active_ns=ACTIVE_NS, parts=PARTS)
         ruled = configuration_for(script, None)
         path = tmp_path / f"{seed}.ndjson.zst"
         limit = Limits().cycles_per_step_max
