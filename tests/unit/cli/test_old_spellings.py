@@ -1,5 +1,6 @@
 """Runs that are verbs of their own go on under their old spellings, which name the new ones."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.unit.cli.test_hub import days
 from tests.unit.cli.test_packing import folder
 
 __all__ = ["days", "folder"]  # fixtures
-RUNS = ("--seeds", "2", "--until", "60s", "--jobs", "1")
+ROOT = Path(__file__).parents[3]
 
 
 def ran(*arguments: str) -> Result:
@@ -33,16 +34,38 @@ def check_same(old: tuple[str, ...], new: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (("--faults", "all", *RUNS), "all --only devices"),
-        (("--faults", "", *RUNS), "none --only devices"),
-        (("--faults", "cuts,crashes", "--groups", *RUNS), "cuts,crashes --only devices,groups"),
-        (("--faults", "all", "--negotiate", *RUNS), "all --only devices,negotiation"),
-        (("--faults", "all", "--vms", *RUNS), "all --only devices,vms"),
-        (("--faults", "all", "--warm", *RUNS), "all --only devices,warm"),
+        (("all",), "all --only devices"),
+        (("",), "none --only devices"),
+        (("cuts,crashes", "--groups"), "cuts,crashes --only devices,groups"),
+        (("all", "--negotiate"), "all --only devices,negotiation"),
+        (("all", "--vms"), "all --only devices,vms"),
+        (("all", "--warm"), "all --only devices,warm"),
+        (("all", "--vms", "--warm", "--negotiate"), "all --only devices,negotiation,vms,warm"),
+        (
+            ("all", "--groups", "--nodes", "9", "--pods", "5"),
+            "all --only groups --nodes 9 --pods 5",
+        ),
+        (("storms",), "storms --only devices"),
+        (("all", "--nodes", "9"), "all --only plain --nodes 9"),
+        (("all", "--until", "1h", "--jobs", "2"), "all --only devices --jobs 2 --until 1h"),
+        (("all", "--failures", "nowhere"), "all --only devices --failures nowhere"),
     ],
 )
-def test_faults(old: tuple[str, ...], new: str) -> None:
-    check_same(old, f"faults {new} --seeds 2 --jobs 1 --until 60s")
+def test_both_spellings_ask_for_the_same_runs(
+    old: tuple[str, ...], new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders: list[object] = []
+    monkeypatch.setattr(
+        "stower.cli.verbs.faults.run_order", lambda *given: bool(orders.append(given)) or True
+    )
+    check_same(("--faults", *old), f"faults {new}")
+    assert orders[:1] == orders[1:]
+
+
+def test_faults() -> None:
+    runs = ("--seeds", "2", "--until", "60s", "--jobs", "1", "-o", "json")
+    new = "faults all --only devices --seeds 2 --jobs 1 --until 60s --output json"
+    check_same(("--faults", "all", *runs), new)
 
 
 def test_faults_on_a_cluster_of_a_given_size_have_no_devices_as_before() -> None:
@@ -123,3 +146,16 @@ def test_help_does_not_list_old_options() -> None:
     assert {"--faults", "--trace", "--scenario", "--script"} < old
     assert [option for option in sorted(old) if f"{option} " in text] == []
     assert [f"stower {verb}" in text for verb in ("faults", "pack", "hub")] == [True] * 3
+
+
+def test_no_document_uses_an_old_spelling() -> None:
+    names = "|".join(name.replace("_", "-") for name in OldOptions.__dataclass_fields__)
+    old = re.compile(rf"stower simulate\b[^`\n]*\s--({names})\b")
+    pages = [
+        ROOT / "README.md",
+        *(path for part in ("docs", "examples", "deploy") for path in (ROOT / part).rglob("*")),
+    ]
+    texts = {path: path.read_text() for path in pages if path.suffix in (".md", ".yaml")}
+    assert len(texts) > 30
+    found = [f"{path}: {old.search(text)}" for path, text in texts.items() if old.search(text)]
+    assert [] == found
