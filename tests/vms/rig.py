@@ -123,11 +123,12 @@ def configuration(**args: Any) -> dict[str, Any]:
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "profiles": [
+            {"schedulerName": "default-scheduler"},
             {
                 "schedulerName": SCHEDULER,
                 "plugins": {"multiPoint": {"enabled": [{"name": "AutoscaleEnforcer"}]}},
                 "pluginConfig": [{"name": "AutoscaleEnforcer", "args": args}],
-            }
+            },
         ],
     }
 

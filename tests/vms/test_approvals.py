@@ -279,6 +279,16 @@ def test_a_pod_that_was_given_a_node_counts_before_that_shows() -> None:
     assert (3000, 2 * GI) == rig.reserved()
 
 
+def test_a_pod_that_another_profile_places_counts_before_that_shows() -> None:
+    rig = Rig(make_node("n1", cpu="4", memory="8Gi")).start(vm_pod("vm1", node="n1", use=(1, 2)))
+    other = make_pod("other", cpu="2", memory="1Gi")
+    writes = rig.engine.step(Observed(WatchType.ADDED, other), rig.now_ns)
+    assert ["n1"] == [write.node_name for write in writes if isinstance(write, Bind)]
+    assert (3000, 3 * GI) == rig.reserved()
+    rig.put(vm_pod("vm1", node="n1", use=(1, 2), requested=(4, 2))).advance(10)
+    assert amount(2, 2) == rig.approved()
+
+
 @pytest.mark.behaviour("S4.5")
 def test_room_is_free_again_when_a_pod_is_deleted() -> None:
     rig = Rig().start(vm_pod("vm1", use=(3, 2)))

@@ -170,7 +170,8 @@ class VmScheduling:
             self._to_look_at[entry.uid] = None
 
     def _check_placements(self) -> None:
-        """Reserve for pods that were given a node, and take it back for those that lost it."""
+        """Reserves for pods that were given a node, of every profile, and releases the reservations
+        of pods that lost their node."""
         if not self._to_look_at:
             return
         uids, self._to_look_at = self._to_look_at, {}
@@ -188,6 +189,9 @@ class VmScheduling:
                     self._to_look_at[uid] = None  # the node is looked at first
                 elif entry.pod.spec.scheduler_name == self.config.scheduler_name:
                     enforcer.reserve(entry.pod, here)
+                    self._on_change(uid)
+                else:
+                    enforcer.count_other(entry.pod, here)
                     self._on_change(uid)
 
     def _unreserve(self, uid: str, node_name: str, pod: Pod | None) -> None:

@@ -245,8 +245,21 @@ class Enforcer:
             return None
         self.notes.add(INFO, "Handling Reserve request", pod.key)
         state = self.read_pod_state(pod)
-        if isinstance(state, Refusal):
-            return state
+        return state if isinstance(state, Refusal) else self._count_tentative(pod, state, node_name)
+
+    def count_other(self, pod: Pod, node_name: str) -> None:
+        """Counts a pod that another profile of this scheduler has placed, before the API shows it
+        on the node: its room may not be approved for a VM meanwhile."""
+        if self.config.ignores(pod.metadata.namespace):
+            return
+        try:
+            state = pod_state(pod)
+        except BadPod:
+            self.notes.add(ERROR, "Error extracting local information for Pod", pod.key)
+            return
+        self._count_tentative(pod, state, node_name)
+
+    def _count_tentative(self, pod: Pod, state: PodState, node_name: str) -> Refusal | None:
         if state.uid in self.tentative:
             text = "Pod already exists in set of tentatively scheduled pods"
             self.notes.add(ERROR, text, pod.key)
