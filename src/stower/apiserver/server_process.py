@@ -22,7 +22,8 @@ from stower.apiserver.handler import Access, Handler, server_context
 from stower.apiserver.http import Listener
 from stower.apiserver.tables import load_registry
 from stower.garbage import swept_by_the_clock
-from stower.pki.certificates import make_certificates, write_private
+from stower.pki.certificates import make_certificates
+from stower.pki.files import write_private
 from stower.pki.transports import create_server, stop_accepting
 
 log = logging.getLogger(__name__)

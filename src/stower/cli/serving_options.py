@@ -12,6 +12,7 @@ from stower.cli.output import bad_input
 from stower.cli.recordings import rebuild_engine
 from stower.cli.scheduler_client import read_token
 from stower.live.shell_runner import LOOPBACK, ServingOptions
+from stower.pki.files import write_private
 from stower.record.lines import Engine as Built
 
 __all__ = ["LOOPBACK", "BindAddress", "Port", "TlsCertFile", "TlsKeyFile", "TokenFile",
@@ -79,8 +80,7 @@ def token_of(path: Path) -> str:
     """The token of the file, which is made where it is missing."""
     try:
         if not path.exists():
-            path.touch(mode=0o600)
-            path.write_text(secrets.token_urlsafe(32) + "\n")
+            write_private(path, f"{secrets.token_urlsafe(32)}\n".encode())
     except OSError as error:
         raise bad_input(f"--token-file {path}: {error.strerror}") from None
     return read_token(path)

@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from stower.pki.files import write_file
+
 STATE: Final = Path(".stower")  # where a cluster is kept if nobody says where
 READY: Final = b"Stop it with Ctrl-C."
 TELLS: Final = "dashboard and metrics on "
@@ -285,7 +287,7 @@ class Supervisor:
             if child.process is not None
         }
         record = Record(os.getpid(), self.url, str(self.kubeconfig), self.dashboard, children)
-        write_whole(self.state / RECORD, msgspec.json.encode(record))
+        write_file(self.state / RECORD, msgspec.json.encode(record))
 
 
 def dashboard_link(state: Path, address: str) -> str:
@@ -305,13 +307,6 @@ def _describe_exit(code: int) -> str:
         with contextlib.suppress(ValueError):
             return signal.Signals(-code).name
     return f"exit code {code}"
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file so that nobody sees half of it."""
-    new = path.with_suffix(".new")
-    new.write_bytes(data)
-    new.replace(path)
 
 
 def read_cluster_document(state: Path) -> dict[str, Any] | None:

@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from stower.pki.files import write_file, write_private
+
 YEARS: Final = 10
 USER: Final = "admin"
 GROUP: Final = "system:masters"
@@ -149,12 +151,7 @@ def _stands_for(path: Path, hosts: tuple[str, ...]) -> bool:
 def _write(
     folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
 ) -> None:
+    """Writes the certificate last: where it is, the key belongs to it, whenever we are killed."""
+    (folder / f"{name}.crt").unlink(missing_ok=True)
     write_private(folder / f"{name}.key", _pem(key))
-    (folder / f"{name}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """A file that nobody else can read, not even for a moment."""
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_bytes(data)
+    write_file(folder / f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM))

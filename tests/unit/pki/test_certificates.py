@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from stower.pki.certificates import make_certificates, make_self_signed, write_private
+from stower.pki.certificates import make_certificates, make_self_signed
 
 HOSTS = ("127.0.0.1", "localhost")
 FILES = {f"{name}.{kind}" for name in ("ca", "server", "admin") for kind in ("crt", "key")}
@@ -145,11 +145,3 @@ def test_self_signed_certificate_is_its_own_issuer_and_no_authority() -> None:
     assert not found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert (["example.com"], [str(ip_address("::1"))]) == names(found)
     assert b"BEGIN PRIVATE KEY" in pem
-
-
-def test_private_file_replaces_a_file_that_others_could_read(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_text("old")
-    path.chmod(0o644)
-    write_private(path, b"new")
-    assert (b"new", 0o600) == (path.read_bytes(), path.stat().st_mode & 0o777)

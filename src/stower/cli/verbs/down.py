@@ -22,6 +22,7 @@ from stower.cli.supervisor import (
     is_held,
     read_record,
 )
+from stower.pki.files import new_path
 
 NAME = "down"
 EPILOG = """
@@ -74,7 +75,8 @@ def run(
 
 def _delete_state(state: Path) -> str:
     """Delete what `stower up` made, and the folder where nothing else is in it."""
-    for path in [state / name for name in OWN]:
+    own = [state / name for name in OWN]
+    for path in [*own, *map(new_path, own)]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

@@ -37,11 +37,11 @@ from stower.cli.supervisor import (
     dashboard_link,
     hold_state,
     read_cluster_document,
-    write_whole,
 )
 from stower.cli.verb_arguments import with_arguments
 from stower.controllers.cluster import Cluster
 from stower.model.errors import InvalidObject
+from stower.pki.files import write_file
 
 NAME = "up"
 EPILOG = """
@@ -117,7 +117,7 @@ def run(given: UpArguments) -> None:
     try:
         with hold_state(state):
             try:
-                write_whole(state / CLUSTER, msgspec.json.encode(document))
+                write_file(state / CLUSTER, msgspec.json.encode(document))
             except OSError as error:
                 raise UpError(f"--state {state}: {error.strerror}") from None
             asyncio.run(_up(state, serving, scheduling, wanted, began))
