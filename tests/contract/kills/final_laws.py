@@ -175,9 +175,10 @@ def _lost(alive: dict[str, dict[str, Object]], ledger: Ledger) -> Found:
 
 
 def _at(obj: Object, path: tuple[str, ...]) -> Any:
+    found: Any = obj
     for part in path:
-        obj = obj.get(part) or {}
-    return obj
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
 
 
 def past(watcher: Watcher) -> Found:

@@ -20,7 +20,12 @@ from tests.contract.kills.workload import Load, setting
 
 WRITERS: Final = 3
 ITEMS_PER_SECOND: Final = 0.4  # of each writer; an item is one to five pods
-KILL_SECONDS: Final = 4.0  # from one kill to the next, on average
+KILL_SECONDS: Final = 5.0  # from one kill to the next, on average
+EARLY_KILL_SECONDS: Final = 12.0  # the same until the campus is there
+# Of the kills, how many come within so long after a write.
+AIMED_SHARE: Final = 0.6
+AIMED_SECONDS_MAX: Final = 0.12
+AIMED_WAIT_SECONDS: Final = 2.0
 SETTLE_SECONDS_MAX: Final = 150.0  # after the last kill
 SETTLED_SECONDS: Final = 3.0  # nothing is missing for so long
 START_SECONDS_MAX: Final = 180.0
@@ -145,8 +150,11 @@ class Run:
         while (now := time.monotonic()) < until:
             self.processes.poll()
             if now >= due:
+                if rng.random() < AIMED_SHARE:
+                    self._await_write(rng.uniform(0.0, AIMED_SECONDS_MAX))
                 what = self.processes.kill_some()
-                mean = KILL_SECONDS if what else KILL_SECONDS / 8
+                mean = KILL_SECONDS if self._applied.is_set() else EARLY_KILL_SECONDS
+                mean = mean if what else mean / 8
                 due = now + min(rng.expovariate(1 / mean), 3 * mean)
                 if what:
                     at = now - self._began
@@ -156,6 +164,13 @@ class Run:
                 self.watcher.sample()
                 sampled = now
             time.sleep(0.05)
+
+    def _await_write(self, pause: float) -> None:
+        """Returns shortly after the next acknowledged write: what follows a write is under way."""
+        writes, until = self.ledger.writes, time.monotonic() + AIMED_WAIT_SECONDS
+        while self.ledger.writes == writes and time.monotonic() < until:
+            time.sleep(0.002)
+        time.sleep(pause)
 
     def _settle(self) -> float:
         """Waits until nothing is missing; reports what is still missing then."""
