@@ -21,7 +21,7 @@ from tests.contract.kills.workload import Load, setting
 WRITERS: Final = 3
 ITEMS_PER_SECOND: Final = 0.4  # of each writer; an item is one to five pods
 KILL_SECONDS: Final = 5.0  # from one kill to the next, on average
-EARLY_KILL_SECONDS: Final = 12.0  # the same until the campus is there
+START_KILL_SECONDS: Final = 12.0  # the same while `stower up` starts, which a kill may end
 # Of the kills, how many come within so long after a write.
 AIMED_SHARE: Final = 0.6
 AIMED_SECONDS_MAX: Final = 0.12
@@ -153,7 +153,7 @@ class Run:
                 if rng.random() < AIMED_SHARE:
                     self._await_write(rng.uniform(0.0, AIMED_SECONDS_MAX))
                 what = self.processes.kill_some()
-                mean = KILL_SECONDS if self._applied.is_set() else EARLY_KILL_SECONDS
+                mean = KILL_SECONDS if self.processes.is_up else START_KILL_SECONDS
                 mean = mean if what else mean / 8
                 due = now + min(rng.expovariate(1 / mean), 3 * mean)
                 if what:

@@ -18,7 +18,7 @@ GPU: Final = "gpu.kills.example.com"
 # How many of each there may be at a time for one writer. Three of them fit beside the campus.
 LIMITS: Final = {
     "plain": 12, "deployment": 3, "job": 4, "gang": 2, "tree": 1, "share": 1, "device": 2,
-    "attach": 1, "vm": 1, "user": 3,
+    "attach": 1, "vm": 2, "user": 3,
 }  # fmt: skip
 WEIGHTS: Final = {
     "plain": 30, "deployment": 10, "job": 10, "gang": 8, "tree": 4, "share": 8, "device": 10,
@@ -197,13 +197,15 @@ class Load:
 
     def _vm(self, kind: str, name: str) -> None:
         guest = {
-            "cpus": {"min": 0.25, "use": 0.25, "max": 1},
+            "cpus": {"min": 0.25, "use": 0.25, "max": 2},
             "memorySlotSize": "1Gi",
-            "memorySlots": {"min": 1, "use": 1, "max": 4},
+            "memorySlots": {"min": 1, "use": 1, "max": 6},
             "rootDisk": {"image": "postgres:17", "size": "8Gi"},
         }
         select = {"purpose": "db"}
-        spec = {"schedulerName": "autoscale-scheduler", "nodeSelector": select, "guest": guest}
+        tolerated = {"key": "purpose", "value": "db", "effect": "NoSchedule"}
+        spec = {"schedulerName": "autoscale-scheduler", "nodeSelector": select, "guest": guest,
+                "tolerations": [tolerated]}  # fmt: skip
         vm = _made("vm.neon.tech/v1", "VirtualMachine", name, "default", spec)
         vm["metadata"]["labels"] = {"autoscaling.neon.tech/enabled": "true"}
         vm["metadata"]["annotations"] = {"stower.dev/load": self._vm_load()}

@@ -14,6 +14,7 @@ from stower.cli import supervisor
 from stower.cli.main import app
 from stower.cli.supervisor import CLUSTER, LOGS, RECORD, TOKEN, hold_state
 from stower.cli.verbs import up
+from stower.pki.files import new_path
 from tests.unit.cli.processes import LAUNCH, READY, Machine, value_of
 from tests.unit.cli.served import invoke, served, stop_when
 from tests.unit.live.fake_api import FakeApi
@@ -135,7 +136,7 @@ def test_a_folder_that_is_held_or_unusable_is_an_error(machine: Machine, state: 
     told = invoke("up", "--state", state)
     assert (1, True) == (told.exit_code, "to replace it" in told.stderr)
     (state / CLUSTER).unlink()
-    (state / CLUSTER).with_suffix(".new").mkdir()
+    new_path(state / CLUSTER).mkdir()
     told = invoke("up", "--state", state)
     assert (1, True) == (told.exit_code, f"--state {state}: Is a directory" in told.stderr)
     assert [] == machine.started
