@@ -10,6 +10,7 @@ from stower.engine.queue.entities import Place
 from stower.framework.events import Listed, Tick
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.writes import Bind, PatchObject
+from stower.groups.placement import ExhaustedSearch
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
@@ -488,6 +489,33 @@ def test_what_was_given_up_is_tried_harder(monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(4):
         api.wait(30)
     assert {"b0", "b1", "b2"} == set(api.bound.values())
+
+
+def test_what_was_given_up_at_full_effort_waits_for_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same search on the same state would end in the same way."""
+    found = ExhaustedSearch("plugins")
+    tried: list[int] = []
+
+    def give_up(problem: Any, effort: int) -> ExhaustedSearch:
+        tried.append(effort)
+        return found
+
+    monkeypatch.setattr(tree_cycle, "place", give_up)
+    api = cluster(
+        make_node("n1", cpu="2", labels={RACK: "a"}),
+        make_group("g", 2, key=RACK),
+        *members("g", 2, cpu="1"),
+    )
+    for _ in range(20):
+        api.wait(10)
+    first = len(tried)
+    assert max(tried) == tree_cycle.EFFORT_MAX
+    assert tried.count(tree_cycle.EFFORT_MAX) * 3 == first
+    api.put(make_node("n2", cpu="2", labels={RACK: "a"}))
+    api.wait(10)
+    assert len(tried) > first
 
 
 def test_a_tree_is_not_tried_again_for_what_it_was_told() -> None:

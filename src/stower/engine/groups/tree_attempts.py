@@ -22,7 +22,14 @@ from stower.engine.groups.group_status import (
     ConditionValue,
     GroupStatus,
 )
-from stower.engine.groups.tree_cycle import NO_MORE, Plan, TreeCycle, TreeResult, pending_of
+from stower.engine.groups.tree_cycle import (
+    GROWING_ATTEMPTS,
+    NO_MORE,
+    Plan,
+    TreeCycle,
+    TreeResult,
+    pending_of,
+)
 from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.outbox import UNTRACKED
@@ -340,7 +347,8 @@ class TreeAttempts:
                 id = self._outbox.next_id()
                 self._outbox.send(msgspec.structs.replace(patch, id=id), UNTRACKED)
         self._queue.park(queued, frozenset(plugins), now_ns)
-        if found.exhausted:
+        if found.exhausted and queued.exhausted_count <= GROWING_ATTEMPTS:
+            # Later attempts would repeat the same search: only a change helps then.
             delay_ns = self._queue.delay_ns(queued.unschedulable_count)
             self._queue.retry_at(queued, now_ns + delay_ns)
         elif queued.retry_ns > now_ns:

@@ -39,6 +39,8 @@ from stower.state.pod_entry import PodEntry
 ROUNDS_MAX: Final = 20
 # The largest factor on the budget of a tree whose last attempts were given up.
 EFFORT_MAX: Final = 4
+# So many attempts in a row search further than the one before.
+GROWING_ATTEMPTS: Final = EFFORT_MAX.bit_length() - 1
 
 NO_MORE: Final = "The group has its minimum; there is no room for this pod"
 
