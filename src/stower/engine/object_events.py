@@ -84,6 +84,8 @@ class ObjectEvents:
         self._pending.observe(obj, is_deleted)
         if isinstance(obj, GROUPS) and self.groups is not None:
             self.groups.on_group(obj, is_deleted, is_deleted or old is None or _differs(old, obj))
+        if old is None if is_deleted else old == obj:
+            return  # shown before
         added, updated, deleted = CHANGES_BY_KIND[type(obj)]
         change = deleted if is_deleted else added if old is None else updated
         if change and self._queue.is_waiting:

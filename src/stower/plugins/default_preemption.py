@@ -11,6 +11,7 @@ from stower.framework.plugin import Features, Plugin
 from stower.framework.post_filter import PostFilterResult, PreemptionEvaluator
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import DISRUPTION_TARGET
+from stower.state.claim_release import is_releasing_devices
 
 PREEMPT_NEVER: Final = "Never"
 PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
@@ -82,6 +83,11 @@ def _ineligibility_reason(evaluator: PreemptionEvaluator) -> str:
             entry.is_deletion_pending or _is_terminating_by_preemption(entry.pod)
         ):
             return "not eligible due to a terminating pod on the nominated node."
+    is_claiming = evaluator.shape.has_claims or evaluator.shape.extended_requests
+    if is_claiming and is_releasing_devices(state, nominated):
+        # Deleted victims hold devices until their claims are released: upstream preempts for no
+        # devices, and has no text for this.
+        return "not eligible as devices on the nominated node are being released."
     return ""
 
 

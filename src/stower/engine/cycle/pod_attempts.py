@@ -185,13 +185,14 @@ class PodAttempts:
         self._reporter.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
         nominated = queued.entry.nominated_node_name
         self._reporter.report(queued, UNSCHEDULABLE, wait.message, wait.nominated_node_name)
-        self._wake_if_withdrawn(queued.entry, nominated)
+        self._wake_if_withdrawn(queued, nominated)
 
-    def _wake_if_withdrawn(self, entry: PodEntry, node_name: str) -> None:
-        """Wakes pods that may use the nominated room, where the nomination was taken back."""
+    def _wake_if_withdrawn(self, queued: QueuedPod, node_name: str) -> None:
+        """Wakes other pods that may use the nominated room, where the nomination was taken back."""
+        entry = queued.entry
         if node_name and entry.nominated_node_name != node_name:
             now_ns, priority = self.state.now_ns, entry.pod.priority
-            self._queue.on_room_release(entry.pod, now_ns, priority_max=priority)
+            self._queue.on_room_release(entry.pod, now_ns, priority, queued)
 
     # No node was found
 
@@ -246,7 +247,7 @@ class PodAttempts:
         self._reporter.report(
             queued, UNSCHEDULABLE, message, post_filter_result.nominated_node_name
         )
-        self._wake_if_withdrawn(queued.entry, nominated)
+        self._wake_if_withdrawn(queued, nominated)
         for patch in post_filter_result.patches:
             id = self._outbox.next_id()
             self._outbox.send(msgspec.structs.replace(patch, id=id), UNTRACKED)

@@ -45,6 +45,7 @@ from stower.groups.reasons import NO_NODE
 from stower.groups.tree import Tree, completed_groups, find_disagreement, is_placed
 from stower.model.kinds import GroupObject
 from stower.model.times import SECOND_NS
+from stower.state.claim_release import is_releasing_devices
 from stower.state.pod_entry import PodEntry
 
 GATED: Final = "SchedulingGated"  # as for pods with gates: needs no room yet
@@ -312,9 +313,14 @@ class TreeAttempts:
         return Feasibility.UNSCHEDULABLE if said[-1] is Feasibility.SUCCESS else said[-1]
 
     def _awaits_victims(self, queued: QueuedTree) -> bool:
-        """Returns whether victims are still on the nodes that its pods are nominated to."""
+        """Returns whether victims are still on the nodes that its pods are nominated to, or devices
+        that victims had are still being released there."""
         for member in queued.members.values():
-            row = self._state.row_of(member.entry.nominated_node_name)
+            nominated, shape = member.entry.nominated_node_name, member.entry.shape
+            row = self._state.row_of(nominated)
+            is_claiming = row >= 0 and (shape.has_claims or shape.extended_requests)
+            if is_claiming and is_releasing_devices(self._state, nominated):
+                return True
             for entry in self._state.pods_by_row[row].values() if row >= 0 else ():
                 is_deletion_pending = (
                     entry.is_deletion_pending or entry.pod.metadata.deletion_timestamp is not None

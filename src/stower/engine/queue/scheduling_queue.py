@@ -329,22 +329,36 @@ class SchedulingQueue:
         """Wakes pods that a pod which now holds room on a node may help."""
         self.wake(ClusterEvent(Change.PLACED_POD_ADDED, pod=pod), now_ns)
 
-    def on_room_release(self, pod: Pod, now_ns: int, priority_max: int | None = None) -> None:
+    def on_room_release(
+        self,
+        pod: Pod,
+        now_ns: int,
+        priority_max: int | None = None,
+        excluded: QueuedEntity | None = None,
+    ) -> None:
         """Wakes pods that the room of a pod may help; with a bound, only pods of that priority or
-        below: the room was only nominated."""
+        below: the room was only nominated. `excluded`: not woken, as the attempt that has just
+        ended has made the room."""
         if self.is_waiting:
             cluster_event = ClusterEvent(
                 Change.PLACED_POD_DELETED, old_pod=pod, priority_max=priority_max
             )
-            self.wake(cluster_event, now_ns)
+            self.wake(cluster_event, now_ns, excluded=excluded)
 
-    def wake(self, cluster_event: ClusterEvent, now_ns: int, claim_key: str = "") -> None:
-        """Moves every unschedulable entity that the event may help to backoff or active.
+    def wake(
+        self,
+        cluster_event: ClusterEvent,
+        now_ns: int,
+        claim_key: str = "",
+        excluded: QueuedEntity | None = None,
+    ) -> None:
+        """Moves every unschedulable entity but `excluded` that the event may help to backoff or
+        active.
 
         `claim_key`: the claim that the event is about, where it can help only pods that use it.
         """
         self._event = cluster_event.label
-        if self._deciding is not None:
+        if self._deciding is not None and self._deciding is not excluded:
             self._keep_event(cluster_event)
         if self._gated:
             self._wake_gated(cluster_event, now_ns)
@@ -352,7 +366,9 @@ class SchedulingQueue:
         preemptor = self._on_victim_deletion(cluster_event, now_ns)
         for group in self._groups.find_helped(cluster_event, claim_key):
             for entity in group:
-                if entity is not preemptor and (bound is None or entity.priority <= bound):
+                if entity in (preemptor, excluded):
+                    continue
+                if bound is None or entity.priority <= bound:
                     self._wake(entity, now_ns)
 
     def _wake_gated(self, cluster_event: ClusterEvent, now_ns: int) -> None:
