@@ -22,7 +22,10 @@ from stower.engine.engine import Engine
 from stower.engine.groups.tree_cycle import TreeCycle
 from stower.engine.outbox import Answer
 from stower.engine.pod_events import PodEvents
+from stower.engine.preemption.evaluator import Search
+from stower.engine.queue import entities
 from stower.engine.queue.entities import HintKey, QueuedPod
+from stower.engine.queue.hint_groups import HintGroups
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import StatusReporter
 from stower.framework.events import Observed, WatchType
@@ -30,6 +33,7 @@ from stower.framework.post_filter import PostFilterResult
 from stower.framework.writes import Bind
 from stower.groups.tree import TreeGroup
 from stower.model.kinds import Pod
+from stower.model.times import SECOND_NS
 from stower.plugins.claim_binding import ClaimBinding
 from stower.plugins.default_preemption import DefaultPreemption
 from stower.plugins.image_readiness import ImageReadiness
@@ -330,6 +334,63 @@ def too_few() -> AbstractContextManager[Any]:
     return patch.object(PlaceholderManager, "create_missing", lambda *_: [])
 
 
+def one_victim_too_many() -> AbstractContextManager[Any]:
+    """A preemptor also waits for a pod that nobody evicts."""
+    whole = SchedulingQueue.await_victims
+
+    def await_victims(self: Any, entity: Any, uids: Any) -> None:
+        uids = [*uids]
+        whole(self, entity, [*uids, "nobody"] if uids else [])
+
+    return patch.object(SchedulingQueue, "await_victims", await_victims)
+
+
+def nominated_pods_sleep() -> AbstractContextManager[Any]:
+    """No event wakes a pod that is nominated to a node."""
+    whole = SchedulingQueue._wake
+
+    def wake(self: Any, entity: Any, now_ns: int) -> None:
+        if not entity.pod.status.nominated_node_name:
+            whole(self, entity, now_ns)
+
+    return patch.object(SchedulingQueue, "_wake", wake)
+
+
+def nominations_forgotten() -> AbstractContextManager[Any]:
+    """The room that a preemptor was promised is anybody's, and it may evict more at once."""
+    return patch.object(ClusterState, "nominate", nothing)
+
+
+def evictions_help_anywhere() -> AbstractContextManager[Any]:
+    """Pods are evicted also where the preemptor cannot go."""
+
+    def possible(self: Any) -> Any:
+        self._prepare()
+        self._fixed.clear()
+        return np.ones(self.state.row_limit, np.bool_)
+
+    return patch.object(Search, "_possible_rows", property(possible))
+
+
+def every_change_helps() -> AbstractContextManager[Any]:
+    """All pods are woken by all that happens."""
+    both = ExitStack()
+    both.enter_context(patch.object(entities, "may_help", lambda *_: True))
+    both.enter_context(patch.object(HintGroups, "_changes_for", lambda *_: -1))
+    return both
+
+
+def tried_each_second() -> AbstractContextManager[Any]:
+    """An unschedulable pod is tried again without an event."""
+    whole = SchedulingQueue.park
+
+    def park(self: Any, entity: Any, refused_by: Any, now_ns: int) -> None:
+        whole(self, entity, refused_by, now_ns)
+        self.retry_at(entity, now_ns + SECOND_NS)
+
+    return patch.object(SchedulingQueue, "park", park)
+
+
 class Planted(NamedTuple):
     """A bug that breaks a law, and the first seed of the simulator with which the law's checker
     sees it. A change of behaviour may move that seed: test-more says to where."""
@@ -339,6 +400,9 @@ class Planted(NamedTuple):
 
 
 PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
+    "attempts": (Planted(every_change_helps, 0), Planted(tried_each_second, 0)),
+    "evictions": (Planted(evictions_help_anywhere, 13), Planted(nominations_forgotten, 34)),
+    "preemptions": (Planted(one_victim_too_many, 4), Planted(nominated_pods_sleep, 3)),
     "approvals": (Planted(granted_whole, 0), Planted(asked_once, 7)),
     "machines": (Planted(target_left, 0), Planted(all_at_once, 5)),
     "room": (Planted(wanted_less, 0), Planted(ports_shared, 5)),

@@ -4,13 +4,16 @@ from typing import Final
 
 from stower.sim.checkers.approvals import Approvals
 from stower.sim.checkers.assumptions import Assumptions
+from stower.sim.checkers.attempts import Attempts
 from stower.sim.checkers.bindings import Bindings
 from stower.sim.checkers.checker import Checker
 from stower.sim.checkers.devices import Devices
+from stower.sim.checkers.evictions import Evictions
 from stower.sim.checkers.gangs import Gangs
 from stower.sim.checkers.machines import Machines
 from stower.sim.checkers.missed_room import MissedRoom
 from stower.sim.checkers.negotiations import Negotiations
+from stower.sim.checkers.preemptions import Preemptions
 from stower.sim.checkers.priorities import Priorities
 from stower.sim.checkers.promises import Promises
 from stower.sim.checkers.queue_membership import QueueMembership
@@ -23,13 +26,16 @@ from stower.sim.checkers.warmth import Warmth
 CHECKERS: Final[tuple[type[Checker], ...]] = (
     Approvals,
     Assumptions,
+    Attempts,
     Bindings,
     Devices,
     QueueMembership,
+    Evictions,
     Gangs,
     Machines,
     Negotiations,
     MissedRoom,
+    Preemptions,
     Priorities,
     Promises,
     Quiescence,
