@@ -372,6 +372,16 @@ def evictions_help_anywhere() -> AbstractContextManager[Any]:
     return patch.object(Search, "_possible_rows", property(possible))
 
 
+def nothing_is_releasable() -> AbstractContextManager[Any]:
+    """No claim of a pod that waits is one that could be given back."""
+    return patch.object(scheduling, "_find_releasable", lambda *_: None)
+
+
+def never_given_back() -> AbstractContextManager[Any]:
+    """A pod for which no node is left keeps what it has."""
+    return patch.object(scheduling, "_give_back", lambda *_: scheduling.Step(""))
+
+
 def every_change_helps() -> AbstractContextManager[Any]:
     """All pods are woken by all that happens."""
     both = ExitStack()
@@ -402,6 +412,7 @@ class Planted(NamedTuple):
 PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "attempts": (Planted(every_change_helps, 0), Planted(tried_each_second, 0)),
     "evictions": (Planted(evictions_help_anywhere, 13), Planted(nominations_forgotten, 34)),
+    "hold-and-wait": (Planted(nothing_is_releasable, 11), Planted(never_given_back, 11)),
     "preemptions": (Planted(one_victim_too_many, 4), Planted(nominated_pods_sleep, 3)),
     "approvals": (Planted(granted_whole, 0), Planted(asked_once, 7)),
     "machines": (Planted(target_left, 0), Planted(all_at_once, 5)),

@@ -87,6 +87,7 @@ ALL_PLANTED = [
 
 # The part of the load that a law is about, beside devices.
 PART_OF_LAW = {
+    "hold-and-wait": ("negotiation",),
     "negotiations": ("negotiation",), "gangs": ("groups",), "approvals": ("vms",),
     "machines": ("vms",), "warmth": ("warm",),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from stower.sim.checkers.checker import Checker
 from stower.sim.checkers.devices import Devices
 from stower.sim.checkers.evictions import Evictions
 from stower.sim.checkers.gangs import Gangs
+from stower.sim.checkers.hold_and_wait import HoldAndWait
 from stower.sim.checkers.machines import Machines
 from stower.sim.checkers.missed_room import MissedRoom
 from stower.sim.checkers.negotiations import Negotiations
@@ -32,6 +33,7 @@ CHECKERS: Final[tuple[type[Checker], ...]] = (
     QueueMembership,
     Evictions,
     Gangs,
+    HoldAndWait,
     Machines,
     Negotiations,
     MissedRoom,

@@ -64,6 +64,8 @@ CONCERNS: Final[Mapping[str, Kind]] = {
     "VolumeZone": VOLUMES,
     "NodeVolumeLimits": VOLUMES,
 }
+# Plugins that try a pod again at a time of their own: drivers and images are waited for.
+TIMED: Final = frozenset(("NegotiatedResources", "ImageReadiness"))
 # Of plugins that are not named above, and of attempts for pod groups: any change.
 ANYTHING: Final = ~Kind.NONE
 
@@ -176,6 +178,8 @@ class Attempts(Checker):
             self._compare(before, decision)
         diagnosis = decision.diagnosis
         plugins = sorted(diagnosis.plugins) if diagnosis is not None else []
+        if not TIMED.isdisjoint(plugins):
+            plugins = []
         kinds = _concerns(plugins)
         if decision.victims:
             kinds |= Kind.POD_GONE
