@@ -1,7 +1,8 @@
-"""The kubelets of a run with faults: start, end and remove the pods of their nodes.
+"""The kubelets of a run with faults: admit, start, end and remove the pods of their nodes.
 
-A kubelet starts a bound pod after a while, and removes a pod that is being deleted. While it is
-down, nothing happens on its node. Heartbeats are not written: the taint shows that a node is lost.
+A kubelet starts a bound pod after a while, or rejects it (kubelet_admission.py), and removes a pod
+that is being deleted. While it is down, nothing happens on its node. Heartbeats are not written: the
+taint shows that a node is lost.
 """
 
 import random
@@ -15,6 +16,7 @@ from stower.model.kinds import Node, Pod
 from stower.model.taints import Taint
 from stower.model.times import SECOND_NS, time_text
 from stower.sim.agenda import Agenda
+from stower.sim.kubelet_admission import admission_failure
 from stower.sim.server import Change, Server
 
 START_NS: Final = (SECOND_NS // 10, 5 * SECOND_NS)
@@ -31,6 +33,7 @@ class Kubelets:
         self._chance = chance
         self._down: set[str] = set()
         self.lifetime_ns: dict[str, int] = {}  # by uid, of pods that end by themselves
+        self._admitted: dict[str, None] = {}  # uids of pods that may run, or have run
         server.tell.append(self._on_change)
 
     def stop(self, node_name: str) -> None:
@@ -74,7 +77,9 @@ class Kubelets:
 
     def _on_change(self, change: Change) -> None:
         _, kind, obj = change
-        if isinstance(obj, Pod) and kind is not WatchType.DELETED and obj.spec.node_name:
+        if isinstance(obj, Pod) and kind is WatchType.DELETED:
+            self._admitted.pop(obj.metadata.uid, None)
+        elif isinstance(obj, Pod) and obj.spec.node_name:
             self._check_pod(obj)
 
     def _check_pod(self, pod: Pod) -> None:
@@ -104,12 +109,28 @@ class Kubelets:
     def _run(self, pod: Pod) -> None:
         if pod.status.phase != "Pending":
             return
+        reason = self._admission_failure(pod)
+        if reason:
+            status = msgspec.structs.replace(pod.status, phase="Failed", reason=reason)
+            self._server.put(msgspec.structs.replace(pod, status=status))
+            self._schedule(pod, END_NS, self._server.remove)
+            return
+        self._admitted[pod.metadata.uid] = None
         started = time_text(self._agenda.now_ns)
         status = msgspec.structs.replace(pod.status, phase="Running", start_time=started)
         self._server.put(msgspec.structs.replace(pod, status=status))
         lasts_ns = self.lifetime_ns.get(pod.metadata.uid)
         if lasts_ns is not None:
             self._schedule(pod, (lasts_ns, lasts_ns), self._finish)
+
+    def _admission_failure(self, pod: Pod) -> str:
+        """Returns why the pod may not run beside those that do, or ""."""
+        node = self._server.get(Node, pod.spec.node_name)
+        if node is None:
+            return ""
+        there = self._server.pods_on(pod.spec.node_name).values()
+        running = [p for p in there if p.metadata.uid in self._admitted and not p.is_terminal]
+        return admission_failure(node, running, pod)
 
     def _finish(self, pod: Pod) -> None:
         status = msgspec.structs.replace(pod.status, phase="Succeeded")

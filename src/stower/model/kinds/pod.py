@@ -293,6 +293,7 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
     """What has become of the pod."""
 
     phase: str = ""
+    reason: str = ""
     nominated_node_name: str = ""
     conditions: tuple[PodCondition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None

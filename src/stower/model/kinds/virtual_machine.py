@@ -21,16 +21,25 @@ class VirtualMachine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MigrationSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """Which VM moves."""
+    """Which VM moves, and how. All fields but the VM's name are for the controller of migrations."""
 
     vm_name: str = ""
+    prevent_migration_to_same_host: Any = None
+    completion_timeout: Any = None
+    max_bandwidth: Any = None
 
 
 class MigrationStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """How far it is: Pending, Running, Succeeded or Failed; and to which pod."""
+    """How far it is: Pending, Running, Succeeded or Failed; and to which pod. All other fields are
+    for the controller of migrations."""
 
     phase: str = ""
     target_pod_name: str = ""
+    source_pod_name: Any = None
+    source_node: Any = None
+    target_node: Any = None
+    conditions: Any = None
+    info: Any = None
 
 
 class VirtualMachineMigration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

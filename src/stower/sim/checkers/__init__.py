@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from stower.sim.checkers.admissions import Admissions
 from stower.sim.checkers.approvals import Approvals
 from stower.sim.checkers.assumptions import Assumptions
 from stower.sim.checkers.attempts import Attempts
@@ -12,6 +13,7 @@ from stower.sim.checkers.evictions import Evictions
 from stower.sim.checkers.gangs import Gangs
 from stower.sim.checkers.hold_and_wait import HoldAndWait
 from stower.sim.checkers.machines import Machines
+from stower.sim.checkers.migrations import Migrations
 from stower.sim.checkers.missed_room import MissedRoom
 from stower.sim.checkers.negotiations import Negotiations
 from stower.sim.checkers.preemptions import Preemptions
@@ -25,6 +27,7 @@ from stower.sim.checkers.room import NodeRoom
 from stower.sim.checkers.warmth import Warmth
 
 CHECKERS: Final[tuple[type[Checker], ...]] = (
+    Admissions,
     Approvals,
     Assumptions,
     Attempts,
@@ -35,6 +38,7 @@ CHECKERS: Final[tuple[type[Checker], ...]] = (
     Gangs,
     HoldAndWait,
     Machines,
+    Migrations,
     Negotiations,
     MissedRoom,
     Preemptions,

@@ -1,0 +1,88 @@
+"""Law `migrations`: VMs stop migrating once loads stand still."""
+
+from typing import Final
+
+from stower.controllers.vm_agents import LOAD
+from stower.framework.events import WatchType
+from stower.model.kinds import Node, Pod, VirtualMachine, VirtualMachineMigration
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Checker, Court
+from stower.sim.server import Change
+from stower.vms.migrations import CREATED_BY
+from stower.vms.pods import REQUESTED, vm_owner
+
+HOUR_NS: Final = 3600 * SECOND_NS
+MOVES_MAX: Final = 2
+
+
+class Migrations(Checker):
+    """Counts the migrations of each VM that the scheduler created and that succeeded.
+
+    No VM migrates more than MOVES_MAX times within an hour in which no load changed. Loads change
+    when a VM comes, goes or requests other amounts, when another pod gets a node or leaves one, when
+    a node changes, and when a migration succeeds that a user created.
+    """
+
+    law = "migrations"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._moves_ns: dict[str, list[int]] = {}  # by key of the VM, since the last change
+        self._loads: dict[tuple[type, str], object] = {}  # by view and uid
+
+    def on_change(self, change: Change) -> None:
+        """Record changes of loads, and count migrations that succeeded."""
+        _, kind, obj = change
+        if isinstance(obj, VirtualMachineMigration):
+            if self._is_new_success(kind, obj):
+                self._count_migration(obj)
+            return
+        load = _load(kind, obj)
+        key = (type(obj), obj.metadata.uid)
+        if load != self._loads.get(key):
+            self._moves_ns.clear()
+        if load is None:
+            self._loads.pop(key, None)
+        else:
+            self._loads[key] = load
+
+    def _is_new_success(self, kind: WatchType, migration: VirtualMachineMigration) -> bool:
+        key = (VirtualMachineMigration, migration.metadata.uid)
+        if kind is WatchType.DELETED:
+            self._loads.pop(key, None)
+            return False
+        if migration.status.phase != "Succeeded" or key in self._loads:
+            return False
+        self._loads[key] = "Succeeded"
+        return True
+
+    def _count_migration(self, migration: VirtualMachineMigration) -> None:
+        meta, now_ns = migration.metadata, self.court.agenda.now_ns
+        if CREATED_BY not in (meta.labels or {}):
+            self._moves_ns.clear()
+            return
+        key = f"{meta.namespace}/{migration.spec.vm_name}"
+        recent = [ns for ns in self._moves_ns.get(key, ()) if now_ns - ns < HOUR_NS]
+        self._moves_ns[key] = recent = [*recent, now_ns]
+        if len(recent) > MOVES_MAX:
+            raise self.violation(
+                f"VM {key} migrated {len(recent)} times in {(now_ns - recent[0]) // SECOND_NS} s "
+                f"while loads stood still, want at most {MOVES_MAX} times an hour"
+            )
+
+
+def _load(kind: WatchType, obj: object) -> object:
+    """Returns what the object contributes to the load of nodes; None where it contributes nothing.
+
+    The pods of a VM contribute nothing: they come and go with migrations.
+    """
+    if kind is WatchType.DELETED:
+        return None
+    if isinstance(obj, Node):
+        return obj.status.allocatable, obj.metadata.labels, obj.spec
+    if isinstance(obj, VirtualMachine):
+        own = obj.metadata.annotations or {}
+        return own.get(LOAD, ""), own.get(REQUESTED, ""), obj.metadata.labels
+    if isinstance(obj, Pod) and obj.spec.node_name and not obj.is_terminal:
+        return obj.spec.node_name if vm_owner(obj) is None else None
+    return None

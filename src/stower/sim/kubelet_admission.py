@@ -1,0 +1,98 @@
+"""Decides as a kubelet does whether a pod that was bound to its node may run there.
+
+Knows one node, the pods that its kubelet has admitted, and the new pod; must not know the scheduler.
+Source: kubelet pkg/kubelet/lifecycle/predicate.go.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from stower.model.kinds import Node, Pod
+from stower.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    Amounts,
+    amounts,
+    host_ports,
+    is_extended,
+    node_room,
+    pod_requests,
+)
+from stower.model.selectors import node_selector_matches
+from stower.model.taints import is_tolerated
+
+OUT_OF: Final = "OutOf"  # followed by the name of the resource
+NODE_AFFINITY: Final = "NodeAffinity"
+NODE_PORTS: Final = "NodePorts"
+TAINTS: Final = "TaintToleration"
+NO_EXECUTE: Final = "NoExecute"
+ANY_IP: Final = "0.0.0.0"
+ORDER: Final = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)  # other resources follow, by name
+
+
+def admission_failure(node: Node, admitted: Iterable[Pod], pod: Pod) -> str:
+    """Returns the reason of a rejection (`OutOfcpu`, `NodeAffinity`), or "" for a pod that may run.
+
+    admitted: the other pods of the node that have not ended.
+    """
+    others = [*admitted]
+    lacking = lacking_resource(node, others, pod)
+    if lacking:
+        return f"{OUT_OF}{lacking}"
+    if not has_affinity(node, pod):
+        return NODE_AFFINITY
+    if any(have_port_conflict(other, pod) for other in others):
+        return NODE_PORTS
+    taints = (taint for taint in node.spec.taints or () if taint.effect == NO_EXECUTE)
+    if not all(is_tolerated(pod.spec.tolerations or (), taint) for taint in taints):
+        return TAINTS
+    return ""
+
+
+def lacking_resource(node: Node, others: Iterable[Pod], pod: Pod) -> str:
+    """Returns the first resource of which the node has too little for the pod, or "".
+
+    Extended resources that the node does not have at all are no concern of a kubelet.
+    """
+    room = node_room(node.status.allocatable)
+    want = {**requested(pod), PODS: 1}
+    used: Amounts = {}
+    for other in others:
+        for name, amount in {**requested(other), PODS: 1}.items():
+            used[name] = used.get(name, 0) + amount
+    for name in sorted(want, key=lambda name: (ORDER.index(name) if name in ORDER else 9, name)):
+        if not want[name] or (is_extended(name) and name not in room):
+            continue
+        if want[name] + used.get(name, 0) > room.get(name, 0):
+            return name
+    return ""
+
+
+def requested(pod: Pod) -> Amounts:
+    """Returns what the pod takes of its node, without what devices of claims provide."""
+    claim = pod.status.extended_resource_claim_status
+    by_devices = {m.resource_name for m in claim.request_mappings} if claim is not None else ()
+    taken = pod.status.node_allocatable_resource_claim_statuses or ()
+    found = amounts(pod_requests(pod, use_status=True, claimed=taken))
+    return {name: amount for name, amount in found.items() if name not in by_devices}
+
+
+def has_affinity(node: Node, pod: Pod) -> bool:
+    """Returns whether the node has what the pod's node selector and node affinity require."""
+    labels = node.metadata.labels or {}
+    if any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
+        return False
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    return required is None or node_selector_matches(required, labels, node.metadata.name)
+
+
+def have_port_conflict(pod: Pod, other: Pod) -> bool:
+    """Returns whether both pods take the same host port on overlapping addresses."""
+    return any(
+        (protocol, port) == (protocol_too, port_too) and (ANY_IP in (ip, ip_too) or ip == ip_too)
+        for protocol, port, ip in host_ports(pod)
+        for protocol_too, port_too, ip_too in host_ports(other)
+    )
