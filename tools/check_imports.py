@@ -39,7 +39,7 @@ SHELLS: Final = {
     "__init__": "",
     "live": CORE + " metrics pki garbage",
     "apiserver": CORE + " api pki garbage",
-    "sim": CORE + " api",
+    "sim": CORE + " api cel",
     "record": CORE,
     "metrics": CORE,
     "pki": "",

@@ -26,9 +26,9 @@ from stower.model.kinds.resource_claim import (
     ResourceClaimStatus,
 )
 from stower.model.meta import ObjectMeta
+from stower.sim.device_model import Gift, World
 from stower.state.devices import Devices
 from stower.state.journal import Journal
-from tests.device_model import Gift, World
 
 Case = dict[str, Any]
 SHARE: str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"

@@ -24,6 +24,7 @@ from stower.framework.writes import (
 from stower.model.kinds import ApiObject, Pod, ResourceClaim, ResourceSlice
 from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.sim.changes import bound, merged, patched
+from stower.sim.device_model import World
 from tests.builders import make_node
 from tests.device_builders import (
     claiming,
@@ -33,7 +34,6 @@ from tests.device_builders import (
     request,
     resource_claim,
 )
-from tests.device_model import World
 
 Key = tuple[type, str]
 CLASS = device_class()

@@ -37,6 +37,7 @@ from stower.model.times import SECOND_NS
 from stower.plugins.claim_binding import ClaimBinding
 from stower.plugins.default_preemption import DefaultPreemption
 from stower.plugins.image_readiness import ImageReadiness
+from stower.plugins.node_affinity import NodeAffinity
 from stower.plugins.node_ports import NodePorts
 from stower.plugins.node_resources_fit import NodeResourcesFit
 from stower.plugins.warm_capacity import WarmCapacity
@@ -46,7 +47,7 @@ from stower.sim.server import Server
 from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
 from stower.state.ties import TieBreaker
-from stower.vms import approval
+from stower.vms import approval, enforcer
 from stower.vms.nodes import Use
 from stower.warm.placeholders import PlaceholderManager
 from stower.warm.repositioning import Repositioner
@@ -401,6 +402,39 @@ def tried_each_second() -> AbstractContextManager[Any]:
     return patch.object(SchedulingQueue, "park", park)
 
 
+def room_of_leaving_pods() -> AbstractContextManager[Any]:
+    """A pod holds no room once its deletion has begun."""
+    whole = PodEvents.handle_pod
+
+    def handle_pod(self: Any, pod: Pod) -> None:
+        if pod.metadata.deletion_timestamp is not None and pod.spec.node_name:
+            self._remove(pod.metadata.uid)
+        else:
+            whole(self, pod)
+
+    return patch.object(PodEvents, "handle_pod", handle_pod)
+
+
+def selectors_ignored() -> AbstractContextManager[Any]:
+    """Node selectors and required node affinity are not looked at."""
+    return patch.multiple(NodeAffinity, pre_filter=lambda *_: None, filter=lambda *_: None)
+
+
+def above_any_watermark() -> AbstractContextManager[Any]:
+    """Each node with a VM counts as above its watermark."""
+    return patch.object(Use, "excess_over_watermark", property(lambda use: use.reserved))
+
+
+def half_the_watermark() -> AbstractContextManager[Any]:
+    """Nodes have half the watermark that targets are chosen by."""
+    whole = enforcer.node_state
+
+    def node_state(node: Any, watermark: float, *more: Any) -> Any:
+        return whole(node, watermark / 2, *more)
+
+    return patch.object(enforcer, "node_state", node_state)
+
+
 class Planted(NamedTuple):
     """A bug that breaks a law, and the first seed of the simulator with which the law's checker
     sees it. A change of behaviour may move that seed: test-more says to where."""
@@ -414,8 +448,10 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "evictions": (Planted(evictions_help_anywhere, 13), Planted(nominations_forgotten, 34)),
     "hold-and-wait": (Planted(nothing_is_releasable, 11), Planted(never_given_back, 11)),
     "preemptions": (Planted(one_victim_too_many, 4), Planted(nominated_pods_sleep, 3)),
-    "approvals": (Planted(granted_whole, 0), Planted(asked_once, 7)),
-    "machines": (Planted(target_left, 0), Planted(all_at_once, 5)),
+    "admissions": (Planted(room_of_leaving_pods, 0), Planted(selectors_ignored, 0)),
+    "approvals": (Planted(granted_whole, 2), Planted(asked_once, 32)),
+    "migrations": (Planted(above_any_watermark, 0), Planted(half_the_watermark, 9)),
+    "machines": (Planted(target_left, 5), Planted(all_at_once, 5)),
     "room": (Planted(wanted_less, 0), Planted(ports_shared, 5)),
     "bindings": (Planted(confirmation_missed, 0), Planted(moved, 2)),
     "gangs": (Planted(half_is_enough, 1), Planted(anywhere, 1)),

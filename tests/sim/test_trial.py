@@ -89,7 +89,7 @@ ALL_PLANTED = [
 PART_OF_LAW = {
     "hold-and-wait": ("negotiation",),
     "negotiations": ("negotiation",), "gangs": ("groups",), "approvals": ("vms",),
-    "machines": ("vms",), "warmth": ("warm",),
+    "machines": ("vms",), "migrations": ("vms",), "warmth": ("warm",),
 }  # fmt: skip
 
 

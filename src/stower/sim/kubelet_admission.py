@@ -1,6 +1,7 @@
 """Decides as a kubelet does whether a pod that was bound to its node may run there.
 
-Knows one node, the pods that its kubelet has admitted, and the new pod; must not know the scheduler.
+Knows one node, the pods that its kubelet has admitted, and the new pod; must not know the
+scheduler.
 Source: kubelet pkg/kubelet/lifecycle/predicate.go.
 """
 

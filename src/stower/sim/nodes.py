@@ -1,8 +1,8 @@
 """The kubelets of a run with faults: admit, start, end and remove the pods of their nodes.
 
 A kubelet starts a bound pod after a while, or rejects it (kubelet_admission.py), and removes a pod
-that is being deleted. While it is down, nothing happens on its node. Heartbeats are not written: the
-taint shows that a node is lost.
+that is being deleted. While it is down, nothing happens on its node. Heartbeats are not written:
+the taint shows that a node is lost.
 """
 
 import random

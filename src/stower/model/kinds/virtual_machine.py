@@ -21,7 +21,7 @@ class VirtualMachine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MigrationSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """Which VM moves, and how. All fields but the VM's name are for the controller of migrations."""
+    """Which VM moves, and how. Only the controller of migrations reads the other fields."""
 
     vm_name: str = ""
     prevent_migration_to_same_host: Any = None
@@ -30,8 +30,8 @@ class MigrationSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_
 
 
 class MigrationStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """How far it is: Pending, Running, Succeeded or Failed; and to which pod. All other fields are
-    for the controller of migrations."""
+    """How far it is: Pending, Running, Succeeded or Failed; and to which pod. Only the controller
+    of migrations reads the other fields."""
 
     phase: str = ""
     target_pod_name: str = ""

@@ -18,8 +18,8 @@ REASONS: Final = (NODE_PORTS, NODE_AFFINITY, TAINTS)
 class Admissions(Checker):
     """Compares each rejection of a kubelet with what changed on the node since the bind.
 
-    No bind causes a rejection, unless the node has changed since: its allocatable shrank, its labels
-    or taints changed, a pod of it was resized, or a pod was created on it with `nodeName` set.
+    No bind causes a rejection, unless the node has changed since: its allocatable, its labels or
+    its taints, a pod of it was resized, or a pod was created on it with `nodeName` set.
     """
 
     law = "admissions"

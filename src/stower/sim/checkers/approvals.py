@@ -6,39 +6,32 @@ What a VM requests and its node has room for is approved in the end.
 from collections.abc import Iterator
 
 from stower.controllers.vm_pods import size_of
-from stower.framework.events import Event, WatchType
-from stower.framework.writes import JsonPatchObject, Write
+from stower.framework.events import WatchType
 from stower.model.kinds import Node, Pod, VirtualMachine, VirtualMachineMigration
 from stower.model.resources import node_room
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
-from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Change
+from stower.sim.vm_holdings import reserved_amounts
 from stower.vms.amounts import Resources, read_resources
-from stower.vms.ledger import amounts_of
 from stower.vms.migrations import ENDED
 from stower.vms.pods import (
     APPROVED,
     AUTOSCALING,
     REQUESTED,
     UNIT,
-    PodState,
     is_true,
     migration_owner,
-    pod_state,
     vm_owner,
 )
 
-Writer = tuple[str, int]  # a scheduler, and which of its lives
 NOTICED_NS = 10 * SECOND_NS
-NOBODY: Writer = ("", 0)
 
 
 class Approvals(Checker):
     """Looks at each approval when it is written, and at the end at those that never came.
 
-    Of an approval that the pod does not show yet, only who has written it can know: one that a
-    scheduler has left behind counts when its pod shows it.
+    An approval that the VM shows counts, whoever wrote it and whether or not its pod shows it yet.
     """
 
     law = "approvals"
@@ -46,9 +39,7 @@ class Approvals(Checker):
     def __init__(self, court: Court) -> None:
         super().__init__(court)
         self._approved: dict[str, Resources] = {}  # by uid of the VM
-        self._by: dict[str, Writer] = {}  # by uid of the VM: who has written it last
         self._changed_ns = 0
-        self._sent: dict[tuple[str, str], Writer] = {}  # by uid of the VM, and what was approved
 
     def on_change(self, change: Change) -> None:
         """Look at a VM that was written to."""
@@ -74,15 +65,14 @@ class Approvals(Checker):
                 f"{now.memory} bytes are approved"
             )
         if self.court.server.is_scheduler_writing and now.exceeds(before):
-            writer = self._by[uid] = self._sent.get((uid, own[APPROVED]), NOBODY)
             grown = [i for i in (0, 1) if now[i] > before[i]]
-            self._look_at_nodes(vm, grown, writer)
+            self._look_at_nodes(vm, grown)
 
-    def _look_at_nodes(self, vm: VirtualMachine, grown: list[int], writer: Writer) -> None:
+    def _look_at_nodes(self, vm: VirtualMachine, grown: list[int]) -> None:
         """One of the nodes that the VM has a pod on can hold what was approved. grown: of what it
         was more than before: 0 CPU, 1 memory."""
         nodes = [pod.spec.node_name for pod in self._pods(vm) if pod.spec.node_name]
-        over = [text for name in dict.fromkeys(nodes) if (text := self._over(name, grown, writer))]
+        over = [text for name in dict.fromkeys(nodes) if (text := self._over(name, grown))]
         if nodes and len(over) == len(dict.fromkeys(nodes)):
             raise self.violation(f"approval for VM {vm.metadata.key}: {over[0]}")
 
@@ -92,12 +82,12 @@ class Approvals(Checker):
             if owner is not None and owner.uid == vm.metadata.uid and _is_alive(pod):
                 yield pod
 
-    def _over(self, node_name: str, grown: list[int], writer: Writer) -> str:
+    def _over(self, node_name: str, grown: list[int]) -> str:
         """By how much a node is over what it has, in words; "" where it is not."""
         node = self.court.server.get(Node, node_name)
         if node is None:
             return ""
-        for i, (held, total) in enumerate(self._use(node, writer)):
+        for i, (held, total) in enumerate(self._use(node)):
             if i in grown and held > total:
                 return (
                     f"{held} {('milli-CPU', 'bytes of memory')[i]} are reserved on node "
@@ -105,32 +95,11 @@ class Approvals(Checker):
                 )
         return ""
 
-    def _use(self, node: Node, writer: Writer) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _use(self, node: Node) -> tuple[tuple[int, int], tuple[int, int]]:
         """What is to be held of CPU and of memory, each with what there is."""
         room = node_room(node.status.allocatable)
-        pods = self.court.server.pods_on(node.metadata.name).values()
-        held = [
-            amounts_of(self._add_approved(pod, writer)) or (0, 0) for pod in pods if _is_alive(pod)
-        ]
-        return (
-            (sum(cpu for cpu, _ in held), room["cpu"]),
-            (sum(memory for _, memory in held), room["memory"]),
-        )
-
-    def _add_approved(self, pod: Pod, writer: Writer) -> PodState:
-        """With what was approved by the writer and the pod does not show yet."""
-        state, owner = pod_state(pod), vm_owner(pod)
-        approved = self._approved.get(owner.uid) if owner is not None else None
-        if approved is None or owner is None or not is_true(pod, AUTOSCALING):
-            return state
-        if not owner.controller:
-            return state  # the VM runs elsewhere
-        if self._by.get(owner.uid) != writer:
-            return state
-        return state._replace(
-            cpu=state.cpu._replace(reserved=max(state.cpu.reserved, approved.cpu)),
-            memory=state.memory._replace(reserved=max(state.memory.reserved, approved.memory)),
-        )
+        cpu, memory = reserved_amounts(self.court.server, node.metadata.name)
+        return (cpu, room["cpu"]), (memory, room["memory"])
 
     def check_end(self) -> None:
         """Nobody asks any more: what there is room for was approved."""
@@ -164,7 +133,7 @@ class Approvals(Checker):
         node = self.court.server.get(Node, name)
         if node is None or not asked.exceeds(now):
             return
-        free = [total - held for held, total in self._use(node, NOBODY)]
+        free = [total - held for held, total in self._use(node)]
         lost = [i for i in (0, 1) if asked[i] > now[i] and free[i] >= unit[i]]
         if lost:
             raise self.violation(
@@ -172,13 +141,6 @@ class Approvals(Checker):
                 f"only {now.cpu}m CPU and {now.memory} bytes are approved although {name} has "
                 f"{free[0]}m CPU and {free[1]} bytes free"
             )
-
-    def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
-        """Remember who wrote what."""
-        for write in writes:
-            if isinstance(write, JsonPatchObject):
-                uid = f"vm/{write.name}"
-                self._sent[uid, write.operations[-1]["value"]] = (process.name, process.lives)
 
 
 def _is_alive(pod: Pod) -> bool:

@@ -19,8 +19,8 @@ class Migrations(Checker):
     """Counts the migrations of each VM that the scheduler created and that succeeded.
 
     No VM migrates more than MOVES_MAX times within an hour in which no load changed. Loads change
-    when a VM comes, goes or requests other amounts, when another pod gets a node or leaves one, when
-    a node changes, and when a migration succeeds that a user created.
+    when a VM comes, goes or requests other amounts, when another pod gets a node or leaves one,
+    when a node changes, and when a migration succeeds that a user created.
     """
 
     law = "migrations"

@@ -17,8 +17,9 @@ from stower.model.kinds.resource_slice import DeviceAttribute
 from stower.model.quantity import parse_quantity
 
 Json = dict[str, Any]
+Id = tuple[str, str, str]  # driver, pool, device
 # A device that was given: claim, request, alternative ("" where there is no choice), device id.
-Gift = tuple[int, str, str, tuple[str, str, str]]
+Gift = tuple[int, str, str, Id]
 
 
 def exact(text: Any) -> Fraction:
