@@ -111,7 +111,7 @@ PARTS: Final = (
         "vms/scheduler-rbac.yaml", "stower-scheduler-vms",
         "What the scheduler needs for virtual machines.", "features.vms",
         (
-            Rule("vm.neon.tech", "virtualmachines", "patch",
+            Rule("vm.neon.tech", "virtualmachines", f"{READ} patch",
                  "approvals, and what agents ask for: annotations"),
             Rule("vm.neon.tech", "virtualmachinemigrations", f"{READ} create delete"),
         ),

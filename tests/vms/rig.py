@@ -27,7 +27,7 @@ from stower.framework.writes import (
     JsonPatchObject,
     Write,
 )
-from stower.model.kinds import Node, Pod, VirtualMachineMigration
+from stower.model.kinds import Node, Pod, VirtualMachine, VirtualMachineMigration
 from stower.model.times import SECOND_NS
 from stower.vms.controller import VmScheduling
 from stower.vms.enforcer import Enforcer
@@ -104,6 +104,13 @@ def vm_pod(
     return msgspec.structs.replace(pod, metadata=msgspec.convert(meta, type(pod.metadata)))
 
 
+def virtual_machine(name: str, *, approved: tuple[float, int], uid: str = "") -> VirtualMachine:
+    """A VM for which so many CPUs and GiB are approved."""
+    meta = {"name": name, "namespace": "default", "uid": uid or f"vm/{name}",
+            "annotations": {APPROVED: amount(*approved)}}  # fmt: skip
+    return msgspec.convert({"metadata": meta}, VirtualMachine)
+
+
 def changed(pod: Pod, **annotations: str | None) -> Pod:
     """The pod with annotations set, by the names of the constants above; None takes one away."""
     names = {"requested": REQUESTED, "approved": APPROVED, "unit": UNIT, "resources": RESOURCES}
@@ -141,7 +148,7 @@ class Rig:
         self.args = args
         self.seed = seed
         self.now_ns = START_NS
-        self.objects: dict[str, Node | Pod | VirtualMachineMigration] = {
+        self.objects: dict[str, Node | Pod | VirtualMachine | VirtualMachineMigration] = {
             node.metadata.uid: node for node in nodes or (make_node("n1"),)
         }
         self.fails: list[int] = []
@@ -181,7 +188,7 @@ class Rig:
         self.held.clear()
         return self.start()
 
-    def put(self, obj: Node | Pod | VirtualMachineMigration) -> "Rig":
+    def put(self, obj: Node | Pod | VirtualMachine | VirtualMachineMigration) -> "Rig":
         """An object comes or changes."""
         known = obj.metadata.uid in self.objects
         self.objects[obj.metadata.uid] = obj

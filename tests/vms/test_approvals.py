@@ -10,7 +10,7 @@ from stower.framework.events import Hold, Listed, Observed, WatchType
 from stower.framework.writes import Bind
 from stower.model.errors import InvalidObject
 from tests.builders import make_node, make_pod
-from tests.vms.rig import Rig, amount, changed, vm_pod
+from tests.vms.rig import APPROVED, Rig, amount, changed, virtual_machine, vm_pod
 
 GI = 1 << 30
 
@@ -101,6 +101,49 @@ def test_of_a_write_that_never_shows_nobody_waits_for_ever() -> None:
     assert 1 == len(rig.patches())
     assert 1 == len(rig.advance(31).patches())  # written again, and reserved all the time
     assert (3000, 2 * GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.1", "S4.22")
+def test_what_a_vm_shows_as_approved_counts_after_a_restart() -> None:
+    """The controller of VMs stands still: the pods show neither approval, and the second VM must
+    not be given what the scheduler approved for the first before it was killed."""
+    first, second = (
+        vm_pod(name, node="n1", use=(1, 1), requested=(3, 1), approved=(1, 1))
+        for name in ("vm1", "vm2")
+    )
+    rig = Rig()
+    rig.copies = False
+    rig.objects["vm/vm1"] = virtual_machine("vm1", approved=(3, 1))
+    rig.start(second, first)
+    assert (4000, 2 * GI) == rig.reserved()
+    assert [] == [p for p in rig.patches() if p.name == "vm2"]
+
+
+@pytest.mark.behaviour("S4.22")
+def test_an_approval_counts_as_soon_as_the_vm_shows_it_whoever_wrote_it() -> None:
+    rig = Rig().start(vm_pod(node="n1", use=(1, 1), requested=(1, 1), approved=(1, 1)))
+    assert (1000, GI) == rig.reserved()
+    rig.copies = False
+    rig.put(virtual_machine("vm1", approved=(3, 2)))
+    assert (3000, 2 * GI) == rig.reserved()
+    rig.put(virtual_machine("vm1", approved=(1, 1)))
+    assert (1000, GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.22")
+def test_an_approval_that_cannot_be_read_or_of_another_vm_counts_nothing() -> None:
+    rig = Rig().start(vm_pod(node="n1", use=(1, 1), requested=(1, 1), approved=(1, 1)))
+    bad = virtual_machine("vm1", approved=(3, 2))
+    notes = {APPROVED: "much"}
+    rig.put(msgspec.structs.replace(
+        bad, metadata=msgspec.structs.replace(bad.metadata, annotations=notes)
+    ))  # fmt: skip
+    assert (1000, GI) == rig.reserved()
+    rig.put(virtual_machine("vm1", approved=(3, 2), uid="another"))
+    assert (1000, GI) == rig.reserved()
+    rig.put(virtual_machine("vm1", approved=(2, 1)))
+    rig.drop("vm/vm1")
+    assert (1000, GI) == rig.reserved()
 
 
 @pytest.mark.behaviour("S4.23")

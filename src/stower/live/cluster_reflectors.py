@@ -21,6 +21,7 @@ from stower.model.kinds import (
     Kind,
     Node,
     Pod,
+    VirtualMachine,
     VirtualMachineMigration,
     VolumeAttachment,
     WarmPool,
@@ -28,6 +29,7 @@ from stower.model.kinds import (
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
+VMS: Final = (VirtualMachine, VirtualMachineMigration)
 # Terminated pods hold no room.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 # If one of these kinds is not served, or its list is forbidden, it counts as empty. Not every
@@ -37,6 +39,7 @@ OPTIONAL_VIEWS: Final = (
     *DEVICES,
     *GROUPS,
     *NEGOTIATING,
+    VirtualMachine,
     VirtualMachineMigration,
     WarmPool,
     VolumeAttachment,
@@ -46,11 +49,12 @@ OPTIONAL_VIEWS: Final = (
 def background_kinds(groups: bool, vms: bool, warm: bool) -> list[Kind]:
     """Returns the kinds besides nodes and pods that decisions depend on.
 
-    `groups`, `vms`, `warm`: whether pod groups, migrations of VMs, and WarmPools are among them.
+    `groups`, `vms`, `warm`: whether pod groups, VMs and their migrations, and WarmPools are among
+    them.
     """
     kinds = [kind for kind in KINDS if kind.view in BACKGROUND]
     kinds = [kind for kind in kinds if groups or kind.view not in GROUPS]
-    kinds = [kind for kind in kinds if vms or kind.view is not VirtualMachineMigration]
+    kinds = [kind for kind in kinds if vms or kind.view not in VMS]
     return [kind for kind in kinds if warm or kind.view is not WarmPool]
 
 

@@ -22,6 +22,7 @@ from stower.model.kinds import (
     PodScheduling,
     ResourceClaim,
     ResourceClass,
+    VirtualMachine,
     VirtualMachineMigration,
     WarmPool,
 )
@@ -90,7 +91,9 @@ FEATURES: Final = (
     Feature("composite groups", (CompositePodGroup,), "deploy/groups/crds"),
     Feature("negotiated devices", (ResourceClass, PodScheduling), "deploy/crds"),
     Feature("warm pools", (WarmPool,), "deploy/warm/crds"),
-    Feature("migration of VMs", (VirtualMachineMigration,), "deploy/vms/crds"),
+    Feature(
+        "VMs and their migrations", (VirtualMachine, VirtualMachineMigration), "deploy/vms/crds"
+    ),
 )
 
 

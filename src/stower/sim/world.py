@@ -42,6 +42,7 @@ from stower.model.kinds import (
     Pod,
     PodScheduling,
     ResourceClaim,
+    VirtualMachine,
     WarmPool,
 )
 from stower.model.kinds.pod import PodStatus
@@ -54,7 +55,7 @@ IDLE_TICKS_MAX = 64
 AGAIN = "-again"  # ends the names of pods that controllers make for those that were evicted
 ENGINE = "simulate"  # as recordings name it
 # Kinds to which the scheduler writes how things stand.
-WRITTEN = (*GROUPS, PodScheduling, WarmPool)
+WRITTEN = (*GROUPS, PodScheduling, VirtualMachine, WarmPool)
 
 
 class World:
@@ -277,14 +278,25 @@ class World:
             self._inbox.append(Observed(WatchType.MODIFIED, changed))
 
     def _patch_vm(self, write: JsonPatchObject) -> None:
-        """What is written to a VM shows on the pod that it runs in, which is all there is of it."""
+        """What is written to a VM shows on the pod that it runs in, and on the VM where it is
+        known."""
         pod = self.pods.get(write.uid)
         changed = json_patched(pod, write) if pod is not None else None
         if not isinstance(changed, Pod):
             self._inbox[-1] = WriteFailed(write.id, 422, "a test operation of the patch failed")
-        elif changed != pod:
+            return
+        if changed != pod:
             self.pods[write.uid] = changed
             self._inbox.append(Observed(WatchType.MODIFIED, changed))
+        key = (VirtualMachine, f"{write.namespace}/{write.name}")
+        vm = self._written.get(key)
+        # The tests of the patch are about what the pod shows, which may be ahead of the VM.
+        values = [op for op in write.operations if op["op"] != "test"]
+        plain = msgspec.structs.replace(write, operations=values)
+        after = json_patched(vm, plain) if vm is not None else None
+        if after is not None and after != vm:
+            self._written[key] = after
+            self._inbox.append(Observed(WatchType.MODIFIED, after))
 
 
 def make_replacement(pod: Pod) -> Pod:

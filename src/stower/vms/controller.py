@@ -17,7 +17,7 @@ from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.companion import Metric, TrialScheduler
 from stower.framework.reconcile_queue import EventKind, Item, Key, ReconcileQueue, Result
 from stower.framework.writes import AgentAnswer, JsonPatchObject, Write
-from stower.model.kinds import ApiObject, Node, Pod, VirtualMachineMigration
+from stower.model.kinds import ApiObject, Node, Pod, VirtualMachine, VirtualMachineMigration
 from stower.model.times import SECOND_NS
 from stower.state.arrays import Floats, Ints
 from stower.state.cluster import ClusterState
@@ -31,6 +31,7 @@ from stower.vms.ledger import Ledger
 from stower.vms.nodes import InvalidHoldingError
 from stower.vms.notes import ERROR, INFO, WARN
 from stower.vms.pending_approvals import PendingApprovals
+from stower.vms.vm_approvals import VmApprovals
 
 POD: Final = "Pod"
 NODE: Final = "Node"
@@ -63,6 +64,7 @@ class VmScheduling:
         self.enforcer = Enforcer(config, self._requeue_pod, self._requeue_node, self._on_change)
         self.ledger = Ledger(state, self.enforcer.held_state, self.enforcer.notes)
         self._written = PendingApprovals()
+        self._approved = VmApprovals()
         self._ends: list[tuple[int, str]] = []  # by when it is to show, for which pod
         self._approving: dict[int, tuple[str, str]] = {}  # by write: for which pod, and what
         self._began_ns: dict[Key, int] = {}  # of objects that are being looked at
@@ -96,6 +98,8 @@ class VmScheduling:
         """See Companion. A pod that has ended is gone."""
         kind = OF_VIEW.get(type(obj))
         if kind is None:
+            if isinstance(obj, VirtualMachine):
+                self._on_vm(obj, is_deleted, now_ns)
             return
         self.enforcer.now_ns = now_ns
         name, uid = (kind, obj.metadata.key), obj.metadata.uid
@@ -110,12 +114,22 @@ class VmScheduling:
             return
         self._objects[key] = obj
         self._by_name[name] = uid
+        if isinstance(obj, Pod):
+            self._approved.put_pod(obj)
         self._enqueue(key, now_ns)
         if kind == POD:
             self._notify_listeners(uid)
 
+    def _on_vm(self, vm: VirtualMachine, is_deleted: bool, now_ns: int) -> None:
+        """The pod of a VM is reconciled when something else is approved for the VM."""
+        uid = self._approved.put(vm, is_deleted)
+        if uid:
+            self._enqueue(Key(POD, uid), now_ns)
+
     def _forget(self, key: Key, now_ns: int) -> None:
         obj = self._objects.pop(key)
+        if isinstance(obj, Pod):
+            self._approved.drop_pod(obj)
         name = (key.kind, obj.metadata.key)
         if self._by_name.get(name) == key.uid:
             del self._by_name[name]
@@ -128,13 +142,17 @@ class VmScheduling:
     def on_list(self, objects: Iterable[ApiObject], now_ns: int) -> None:
         """See Companion. Approvals begin once all nodes and pods that are there at first were
         looked at."""
-        found = {}
+        found, vms = {}, []
         for obj in objects:
+            if isinstance(obj, VirtualMachine):
+                vms.append(obj)
             kind = OF_VIEW.get(type(obj))
             if kind is not None and not (isinstance(obj, Pod) and obj.is_terminal):
                 found[Key(kind, obj.metadata.uid)] = obj
         for key in [key for key in self._objects if key not in found]:
             self._forget(key, now_ns)
+        for uid in self._approved.replace(vms):
+            self._enqueue(Key(POD, uid), now_ns)
         # Nodes come before the pods that are on them.
         for wanted in (NODE, POD, MIGRATION):
             for key, obj in found.items():
@@ -287,7 +305,7 @@ class VmScheduling:
             if event in (EventKind.DELETED, EventKind.EPHEMERAL):
                 self._written.forget(item.key.uid)
             pod, least = self._written.with_approvals(item.object, enforcer.now_ns)
-            return handle_pod(enforcer, event, pod, least)
+            return handle_pod(enforcer, event, pod, self._approved.with_vm(pod, least))
         if item.key.kind == NODE:
             return self._handle_node(event, item.object)
         return enforcer.handle_migration(event, item.object)

@@ -1,8 +1,8 @@
 """The VM scheduling state of all nodes: handles node and migration events, reserve and unreserve.
 
-The state can be rebuilt from Node and Pod objects, except for pods that were assigned to a node
-which the API does not show yet. Objects come through the reconcile queue, one event of an object at
-a time.
+The state can be rebuilt from Node, Pod and VirtualMachine objects, except for pods that were
+assigned to a node which the API does not show yet. Objects come through the reconcile queue, one
+event of an object at a time.
 Source: seed 004; neondatabase/autoscaling pkg/plugin handle_node.go, handle_vmmigration.go,
 framework_methods.go.
 """

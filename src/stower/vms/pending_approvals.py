@@ -7,7 +7,8 @@ carried out or not: its amount stays reserved, and the value is written again. I
 show the value for a while (another client may have overwritten it), the pod counts as it is, and
 is reconciled again.
 
-Lost at a restart: an approval that the previous scheduler wrote counts only once the pod shows it.
+Lost at a restart: an approval that the previous scheduler wrote counts from when the VM or its pod
+shows it (vm_approvals.py).
 """
 
 from collections.abc import Iterable

@@ -22,7 +22,7 @@ ALL = {
     "scheduling.k8s.io/v1alpha2": ["podgroups"],
     "scheduling.k8s.io/v1alpha3": ["compositepodgroups"],
     "stower.dev/v1": ["resourceclasses", "podschedulings", "warmpools"],
-    "vm.neon.tech/v1": ["virtualmachinemigrations"],
+    "vm.neon.tech/v1": ["virtualmachines", "virtualmachinemigrations"],
 }
 
 

@@ -34,7 +34,7 @@ from stower.live.shell import ShellError
 from stower.live.shell_runner import KubeconfigFlags, ListenAddresses, RunOptions, ServingOptions
 from stower.live.shell_runner import run as run_scheduler
 from stower.live.tracing import Tracing, TracingError
-from stower.model.kinds import VirtualMachineMigration
+from stower.model.kinds import VirtualMachine, VirtualMachineMigration
 from stower.model.times import SECOND_NS, duration_ns
 
 NAME = "run"
@@ -80,7 +80,7 @@ def run(given: RunArguments) -> None:
     observers: list[Observer] = [DecisionLog()] if given.v >= DECISIONS_V else []
     tracing = _tracing(given.otlp_endpoint)
     observers += [tracing] if tracing is not None else []
-    relies_on = (VirtualMachineMigration,) if setup.has_vms else ()
+    relies_on = (VirtualMachine, VirtualMachineMigration) if setup.has_vms else ()
     around = RunOptions(serving, observers, recorder, agents, relies_on)
     stopwatch = _stopwatch(given, serving)
 

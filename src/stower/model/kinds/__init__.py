@@ -120,13 +120,11 @@ GROUPS: Final = get_args(GroupObject)
 Negotiating = ResourceClass | PodScheduling
 NEGOTIATING: Final = get_args(Negotiating)
 # All that the scheduler listens to beside nodes and pods.
-_Heard = (
+Background = (
     Selecting | PodDisruptionBudget | Storage | DeviceObject | GroupObject | Negotiating
-    | VirtualMachineMigration | WarmPool
+    | VirtualMachine | VirtualMachineMigration | WarmPool
 )  # fmt: skip
-BACKGROUND: Final = get_args(_Heard)
-# What a cluster has beside nodes and pods. Of a VM, its pods say all that counts.
-Background = _Heard | VirtualMachine
+BACKGROUND: Final = get_args(Background)
 ApiObject = Node | Pod | PriorityClass | Background
 
 __all__ = [
