@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from stower.cli.fault_arguments import ALL, NONE, PLAIN, FaultArguments
+from stower.cli.fault_report import finding_json, merge_reports, report_json, report_tables
 from stower.cli.names import check_names, split_names
 from stower.cli.output import Output, bad_input, console, emit, note, progress, table
 from stower.cli.plugins import plugins_of
@@ -133,7 +134,7 @@ def run_order(order: Order, output: Output, folder: Path) -> bool:
             f"{len(found):,}", f"{len(broken):,}", f"{sum(f.steps for f in found):,}",
             f"{sum(f.virtual_s for f in found) / 3600:,.1f}", faults,
         )  # fmt: skip
-        console().print(out)
+        console().print(out, *report_tables(merge_reports(found)), sep="\n")
     else:
         emit(_summary(found, broken), output)
     return not broken
@@ -141,13 +142,14 @@ def run_order(order: Order, output: Output, folder: Path) -> bool:
 
 def run_script(path: Path, configuration: dict[str, Any] | None, output: Output) -> bool:
     """Run a script; whether no law was broken."""
-    found = Trial(read_script(path, configuration), configuration).run()
+    found = Trial(read_script(path, configuration), configuration, is_reporting=True).run()
     if found.law:
         _print_finding(found)
     if output is not Output.TABLE:
-        emit(found, output)
+        emit(finding_json(found), output)
     elif not found.law:
         console().print(f"No law was broken in {found.steps:,} steps, {found.virtual_s:,.0f} s.")
+        console().print(*report_tables(merge_reports([found])), sep="\n")
     return not found.law
 
 
@@ -205,7 +207,7 @@ def _findings(order: Order) -> Iterator[Finding]:
 def _run_one(task: tuple[int, Order]) -> Finding:
     seed, order = task
     script = _script(seed, order)
-    return Trial(script, order.configuration).run()
+    return Trial(script, order.configuration, is_reporting=True).run()
 
 
 def _script(seed: int, order: Order) -> Script:
@@ -222,8 +224,9 @@ def _print_finding(finding: Finding) -> None:
 def _summary(found: list[Finding], broken: list[Finding]) -> dict[str, Any]:
     return {
         "seeds": len(found),
-        "broken": [msgspec.to_builtins(finding) for finding in broken],
+        "broken": [finding_json(finding) for finding in broken],
         "steps": sum(finding.steps for finding in found),
         "virtualSeconds": sum(finding.virtual_s for finding in found),
+        "report": report_json(merge_reports(found)),
         "digests": {str(finding.seed): finding.digest for finding in found},
     }

@@ -29,6 +29,7 @@ from stower.model.kinds import BACKGROUND, ApiObject, Node, Pod
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.link import Link, Weather
+from stower.sim.report_collector import ReportCollector
 from stower.sim.server import NOT_FOUND, OK, Server
 
 VIEWS: Final = (Node, Pod, *BACKGROUND)
@@ -51,8 +52,9 @@ class SchedulerProcess:
         build: Callable[[], Engine],
         told: Told,
         recording: Recording | None = None,
+        collector: ReportCollector | None = None,
     ) -> None:
-        """`told` of each step: its event and its writes."""
+        """`told` of each step: its event and its writes. `collector`: times the steps."""
         self.name = name
         self.engine: Engine | None = None
         self.lives = 0
@@ -66,6 +68,7 @@ class SchedulerProcess:
         self._build = build
         self._told = told
         self._recording = recording
+        self._collector = collector
         self._link: Link | None = None
         self._election = LeaderElection(name, TERMS)
         self._behind: dict[str, deque[ApiWrite]] = {}
@@ -239,11 +242,17 @@ class SchedulerProcess:
             return False
         writes: list[Write] = []
         try:
-            writes = self.engine.step(event, self.now_ns)
+            if self._collector is None:
+                writes = self.engine.step(event, self.now_ns)
+            else:
+                writes = self._collector.step(self.engine, event, self.now_ns, self.name)
         finally:
             if self._recording is not None:
                 self._recording.record_step(self._instance, self.now_ns, event, writes)
-        self.decisions.extend(self.engine.drain())
+        decisions = self.engine.drain()
+        self.decisions.extend(decisions)
+        if self._collector is not None:
+            self._collector.on_decisions(self.engine, decisions)
         self._told(self, event, writes)
         for write in writes:
             if not isinstance(write, CallExtender | AgentAnswer):

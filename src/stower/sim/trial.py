@@ -6,6 +6,7 @@ The same script gives the same run, step by step.
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ from stower.sim.link import Weather
 from stower.sim.load import PARTS, draw_script
 from stower.sim.node_autoscaling import NodeAutoscaling
 from stower.sim.nodes import Kubelets
+from stower.sim.report import Report
+from stower.sim.report_collector import ReportCollector, describe_event
 from stower.sim.resource_drivers import Negotiators
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.script import MILLI_NS, Script
@@ -52,7 +55,7 @@ VM_ACTORS: Final = (("vm-controller", build_vm_controllers), ("vm-agent", build_
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What came of a run. `law` is "" where all was well."""
+    """What came of a run. `law` is "" where all was well; `report`: None unless asked for."""
 
     seed: int
     faults: tuple[str, ...]
@@ -63,6 +66,7 @@ class Finding(msgspec.Struct, frozen=True):
     bound: int
     virtual_s: float
     digest: str
+    report: Report | None = None
 
 
 class Trial:
@@ -74,6 +78,7 @@ class Trial:
         configuration: Mapping[str, Any] | None = None,
         checkers: Sequence[type[Checker]] = CHECKERS,
         recording: Recording | None = None,
+        is_reporting: bool = False,
     ) -> None:
         """Raises InvalidObject for a configuration that is none."""
         self.script = script
@@ -85,6 +90,10 @@ class Trial:
         self.schedulers: list[SchedulerProcess] = []
         configuration = configuration_for(script, configuration)
         self.build: Callable[[], Engine] = lambda: build_engine(configuration, seed=self.seed)
+        self.collector = ReportCollector(self.server, self.seed) if is_reporting else None
+        self.build_scheduler = (
+            self.build if self.collector is None else self.collector.builder(configuration)
+        )
         self.steps = 0
         self._recording = recording
         self._last: deque[tuple[int, str, Event, list[Write]]] = deque(maxlen=LAST_STEPS)
@@ -113,11 +122,14 @@ class Trial:
         """To the end, or to the first law that is broken."""
         law = what = ""
         try:
-            self._run()
+            with self.collector or nullcontext():
+                self._run()
         except ViolationError as broken:
             law, what = broken.law, broken.what
         except (InvariantError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             law, what = "no exceptions", f"{type(error).__name__}: {error}"
+        if self.collector is not None:
+            self.collector.count_scaling(self.autoscaling.ordered, self.autoscaling.removed)
         bound = sum(bool(pod.spec.node_name) for pod in self.server.all(Pod).values())
         return Finding(
             self.seed,
@@ -129,14 +141,15 @@ class Trial:
             bound,
             self.agenda.now_ns / SECOND_NS,
             self._digest.hexdigest(),
+            None if self.collector is None else self.collector.report,
         )
 
     def add_scheduler(self) -> SchedulerProcess:
         """One more candidate for leadership."""
         name = f"scheduler-{len(self.schedulers)}"
         scheduler = SchedulerProcess(
-            name, self.agenda, self.server, self._chance(name), self._weather, self.build,
-            self._on_step, self._recording,
+            name, self.agenda, self.server, self._chance(name), self._weather,
+            self.build_scheduler, self._on_step, self._recording, self.collector,
         )  # fmt: skip
         self.schedulers.append(scheduler)
         return scheduler
@@ -157,6 +170,8 @@ class Trial:
             self.agenda.run(at_ns)
             for checker in self.checkers:
                 checker.check()
+            if self.collector is not None:
+                self.collector.observe(at_ns, end_ns + STILL_NS)
         self.agenda.run(end_ns + STILL_NS)
         for checker in self.checkers:
             checker.check_end()
@@ -204,9 +219,7 @@ def script_of(
 
 def _format_step(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:
     """A step as one line."""
-    obj = getattr(event, "object", None)
-    about = f" {obj.metadata.name}" if obj is not None else ""
-    kind = getattr(event, "type", None)
-    said = f"{type(event).__name__}{f' {kind.value}' if kind is not None else ''}{about}"
     done = ", ".join(f"{type(w).__name__} {getattr(w, 'name', '')}" for w in writes)
-    return f"{now_ns / SECOND_NS:.3f} s {name}: {said}{f' -> {done}' if done else ''}"
+    return (
+        f"{now_ns / SECOND_NS:.3f} s {name}: {describe_event(event)}{f' -> {done}' if done else ''}"
+    )
