@@ -51,6 +51,10 @@ class Budgets:
         if self._budgets.pop((budget.metadata.namespace, budget.metadata.name), None) is not None:
             self.generation += 1
 
+    def api_objects(self) -> list[PodDisruptionBudget]:
+        """Returns all budgets."""
+        return [*self._budgets.values()]
+
     def clear(self) -> None:
         """Removes all budgets, before a list adds those that exist."""
         self._budgets.clear()

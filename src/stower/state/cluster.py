@@ -75,13 +75,25 @@ class ClusterState(NodeRows):
         self.pods: dict[str, PodEntry] = {}
         self.pod_table = PodTable()
         self.uid_by_key: dict[str, str] = {}
-        self.other_scheduler_pods: dict[str, None] = {}  # uids of pods without a node
+        self.other_scheduler_pods: dict[str, Pod] = {}  # by uid: pods without a node
         # The last new pods, oldest first, and their number since the start. They may be deleted by
         # now. Not undone with a trial: pods that a trial added no longer exist.
         self.added_pods: deque[PodEntry] = deque(maxlen=ADDED_PODS_MAX)
         self.added_pod_count = 0
         # By node name, the pods that are nominated to it, by uid.
         self.nominated_pods: dict[str, dict[str, PodEntry]] = {}
+        # Entries from before a reset, by uid: pods that are added again keep theirs.
+        self.former_entries: dict[str, PodEntry] = {}
+
+    def reset(self) -> None:
+        """Forgets everything but the time and what it was created with; it is filled again from
+        the API objects. The parts of the state are new objects, its pods keep their entries."""
+        entries, now_ns = {**self.former_entries, **self.pods}, self.now_ns
+        has_composite_groups = self.groups.has_composite_groups
+        ClusterState.__init__(self, self.is_counting_claims)
+        self.former_entries = entries
+        self.groups.has_composite_groups = has_composite_groups
+        self.begin_step(now_ns)
 
     # Reading
 
@@ -197,7 +209,8 @@ class ClusterState(NodeRows):
             self.usage_log.add(row)
 
     def _add_entry(self, pod: Pod, shape: Shape) -> PodEntry:
-        entry = PodEntry(pod, shape)
+        former = self.former_entries.pop(pod.metadata.uid, None) if self.former_entries else None
+        entry = former.renew(pod, shape) if former is not None else PodEntry(pod, shape)
         if entry.uid in self.pods:
             raise InvariantError(f"cannot add pod {pod.key}: uid {entry.uid} exists already")
         self._insert_entry(entry)

@@ -264,6 +264,37 @@ class Devices:
             if key not in self._claims:
                 yield claim
 
+    def adopt_assumptions(self, other: "Devices") -> None:
+        """Takes over the assumptions of another state's devices, but those that the objects here
+        have ended."""
+        for key, claim in other._assumed_claims.items():
+            seen = self._claims.get(key)
+            expected = other._expected_versions.get(key)
+            if expected is not None:
+                self._expected_versions[key] = expected
+            if (
+                seen is not None
+                and seen != other._claims.get(key)
+                and self._supersedes(seen, claim)
+            ):
+                self._expected_versions.pop(key, None)
+                continue
+            if seen is not None or not claim.metadata.uid:
+                self._assume(key, claim)
+        for key, version in other._revoked_versions.items():
+            self._revoked_versions[key] = version
+            seen = self._claims.get(key)
+            if seen is None or not self.is_revoked(seen):
+                del self._revoked_versions[key]
+
+    def assumptions_view(self) -> dict[str, ResourceClaim]:
+        """Returns all assumed claims by key, for comparing states."""
+        return dict(self._assumed_claims)
+
+    def usage_view(self) -> dict[PoolID, dict[str, DeviceUsage]]:
+        """Returns the usage of all devices in use, for comparing states."""
+        return {pool: dict(used) for pool, used in self._usage.items() if used}
+
     def assumed_claim(self, key: str) -> ResourceClaim | None:
         """Returns the claim as assumed, where that is not as the API has it."""
         return self._assumed_claims.get(key)

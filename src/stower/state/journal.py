@@ -54,11 +54,13 @@ class Journal:
         self.is_undoing = True
         self._is_nested = was_recording
         undo = self._undo
-        while len(undo) > mark:
-            call, args = undo.pop()
-            call(*args)
-        self.is_undoing = False
-        self.is_recording = was_recording
+        try:
+            while len(undo) > mark:
+                call, args = undo.pop()
+                call(*args)
+        finally:
+            self.is_undoing = False
+            self.is_recording = was_recording
 
     def _run_deferred(self) -> None:
         """Runs the deferred cleanup after the outermost trial, also that of changes that were
@@ -95,9 +97,11 @@ class Trial:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._kept or kind is not None:
-            self._journal._rollback(self._mark, self._was_recording)
-        else:
-            self._journal.is_recording = self._was_recording
-        if not self._was_recording:
-            self._journal._run_deferred()
+        try:
+            if not self._kept or kind is not None:
+                self._journal._rollback(self._mark, self._was_recording)
+            else:
+                self._journal.is_recording = self._was_recording
+        finally:
+            if not self._was_recording:
+                self._journal._run_deferred()

@@ -68,6 +68,16 @@ class Negotiations:
         """Returns all objects."""
         return [*self.classes.values(), *self._schedulings.values()]
 
+    def adopt_assumptions(self, other: "Negotiations") -> None:
+        """Takes over what another state knows of requests that no watch has shown."""
+        for key in other.pending_selections:
+            seen = self._schedulings.get(key)
+            if seen is not None and not seen.spec.selected_node:
+                self.pending_selections[key] = None
+        for (key, aspect), known in other._first_requested.items():
+            if key in self._schedulings:
+                self._first_requested[key, aspect] = known
+
     def pod_scheduling(self, key: str) -> PodScheduling | None:
         """Returns the PodScheduling of the pod of that namespace/name, None where there is none."""
         return self._schedulings.get(key)

@@ -43,3 +43,20 @@ class PodEntry:
         self.written_version = ""  # resourceVersion after our last write, seen or not
         self.pending_write_count = 0  # status patches of ours that are not answered
         self.claimed_resources: Claimed = ()  # what its claims take of its node, where counted
+
+    def renew(self, pod: Pod, shape: Shape) -> "PodEntry":
+        """Starts again as a pod without a node; what was written about it stays known."""
+        known = (
+            self.eviction_backoff_until_ns,
+            self.is_deletion_pending,
+            self.written_version,
+            self.pending_write_count,
+        )
+        PodEntry.__init__(self, pod, shape)
+        (
+            self.eviction_backoff_until_ns,
+            self.is_deletion_pending,
+            self.written_version,
+            self.pending_write_count,
+        ) = known
+        return self

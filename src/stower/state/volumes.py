@@ -253,6 +253,26 @@ class Volumes:
 
     # Assumptions
 
+    def adopt_assumptions(self, other: "Volumes") -> None:
+        """Takes over the assumptions of another state's volumes, but those that the objects here
+        have ended."""
+        for key, claim in other._assumed_claims.items():
+            seen = self._claims.get(key)
+            if seen is not None and (seen == other._claims.get(key) or not _is_newer(seen, claim)):
+                self._assume_claim(key, claim)
+        for name, volume in other._assumed_volumes.items():
+            known = self._volumes.get(name)
+            if known is not None and (
+                known == other._volumes.get(name) or not _is_newer(known, volume)
+            ):
+                self._assume_volume(name, volume)
+
+    def assumptions_view(
+        self,
+    ) -> tuple[dict[str, PersistentVolumeClaim], dict[str, PersistentVolume]]:
+        """Returns the assumed claims and volumes, for comparing states."""
+        return dict(self._assumed_claims), dict(self._assumed_volumes)
+
     def assume_bound(self, name: str, claim: PersistentVolumeClaim) -> None:
         """Assumes that the volume is bound to this claim."""
         volume = self.volume(name)
