@@ -45,11 +45,13 @@ def build_engine(
     cycles_per_step_max: int = Limits().cycles_per_step_max,
     plugins: tuple[type[Plugin], ...] = (),
     stopwatch: Stopwatch = DISABLED_STOPWATCH,
+    contains_errors: bool = True,
 ) -> Engine:
     """An engine for a KubeSchedulerConfiguration (decoded; None: all defaults).
 
     cycles_per_step_max: fewer where something waits while the engine decides; plugins: of others,
-    which the configuration may name; stopwatch: times attempts and plugins. Raises InvalidObject
+    which the configuration may name; stopwatch: times attempts and plugins; contains_errors:
+    whether an internal error concerns one entity alone, else a step raises it. Raises InvalidObject
     that names the field at fault.
     """
     config = read_configuration(document)
@@ -68,6 +70,7 @@ def build_engine(
         profiles, seed, limits, config.extenders, counts_claims, features.groups, stopwatch
     )
     engine.state.groups.has_composite_groups = features.composite_groups
+    engine.errors.is_containing = contains_errors
     return engine
 
 

@@ -127,7 +127,7 @@ def place(engine: Engine, number: int, wanted: dict[str, Any]) -> int:
 
 
 def _engine(workload: BenchWorkload, slices_of: Callable[[str], list[ResourceSlice]]) -> Engine:
-    engine = build_engine()
+    engine = build_engine(contains_errors=False)
     nodes = [decode(node_bytes(i, workload), Node) for i in range(workload.nodes)]
     slices = [part for node in nodes for part in slices_of(node.metadata.name)]
     engine.step(Listed((_class(), *nodes, *slices)), 0)

@@ -119,7 +119,7 @@ SHAPES: Final[dict[str, Callable[[BenchWorkload], tuple[list[Any], list[Pod]]]]]
 
 def trees(workload: BenchWorkload) -> Times:
     """One tree of the workload's shape; it is placed as a whole."""
-    engine = build_engine()
+    engine = build_engine(contains_errors=False)
     groups, pods = SHAPES[workload.shape](workload)
     nodes = [_node(i) for i in range(workload.nodes)]
     last = pods.pop()
@@ -138,7 +138,7 @@ def trees(workload: BenchWorkload) -> Times:
 def small_gangs(workload: BenchWorkload) -> Times:
     """Gangs of four: all are queued while nothing is decided, and then placed. Timed is all of it,
     gang by gang as they come, and step by step as they are placed."""
-    engine = build_engine()
+    engine = build_engine(contains_errors=False)
     engine.step(Listed(tuple(_node(i) for i in range(workload.nodes))), 0)
     count = workload.arriving // 4
     todo = [

@@ -225,7 +225,7 @@ SCENARIOS: Final[dict[str, Callable[[], Scenario]]] = {
 def longest_step_s(scenario: Scenario) -> float:
     """In seconds, from the first pod that comes to what is tried again half a minute later."""
     there, pods = scenario
-    engine = build_engine(None)
+    engine = build_engine(contains_errors=False)
     engine.step(Listed(tuple(there)), 0)
     now_ns, longest = 0, 0.0
     events: list[Event] = [Observed(WatchType.ADDED, pod) for pod in pods]

@@ -90,7 +90,7 @@ class Negotiation:
         for name in CLASSES:
             document = {"metadata": {"name": name}, "driverName": f"{name}.example.com"}
             self._make("/apis/stower.dev/v1/resourceclasses", document)
-        self.engine = build_engine()
+        self.engine = build_engine(contains_errors=False)
         self.drivers = []
         for name in CLASSES:
             driver, ledger = _CountedDriver(f"{name}.example.com"), MemoryLedger()

@@ -5,27 +5,29 @@ logs or reads a clock. Every write is answered later by WriteOk, WriteFailed or 
 `next_wake_ns` says when to send a Tick if nothing happens before.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.binding.pending_writes import PendingWrites
-from stower.engine.companions import Companions
+from stower.engine.companions import CompanionOwner, Companions
 from stower.engine.context import Context
 from stower.engine.cycle.failure_handler import FailureHandler
 from stower.engine.cycle.pod_attempts import PodAttempts
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.extenders.extender_cycle import ExtenderCycle
 from stower.engine.groups.tree_attempts import TreeAttempts
-from stower.engine.internal_errors import is_raised_in_state
+from stower.engine.guard_points import GuardPoint
 from stower.engine.limits import Limits
 from stower.engine.node_events import NodeEvents
 from stower.engine.object_events import ObjectEvents
+from stower.engine.offenders import Offenders
 from stower.engine.pod_events import PodEvents
 from stower.engine.preemption.displacement import TrialPlacement
 from stower.engine.preemption.pod_eviction import PodEviction
 from stower.engine.queue.entities import QueuedEntity, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
+from stower.engine.recovery import Recovery
 from stower.engine.status_reporter import SCHEDULER_ERROR
 from stower.framework.decisions import Decision
 from stower.framework.events import (
@@ -42,10 +44,11 @@ from stower.framework.events import (
 )
 from stower.framework.extenders import Extender
 from stower.framework.profile import Profile
+from stower.framework.retries import UNKNOWN
 from stower.framework.stopwatch import DISABLED_STOPWATCH, Stopwatch
 from stower.framework.writes import Write
 from stower.model.errors import InvariantError
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import ApiObject, Node, Pod
 from stower.state.cluster import ClusterState
 
 
@@ -68,12 +71,17 @@ class Engine:
         self.stopwatch = stopwatch
         self.profiles = dict(profiles)
         self.limits = limits or Limits()
+        self._seed = seed
         self.state = ClusterState(is_counting_claims)
         context = self._context = Context(self.state, profiles, self.limits, stopwatch)
-        self._outbox = context.outbox
-        self._reporter = context.reporter
+        self.outbox = context.outbox
+        self.reporter = context.reporter
         self.errors = context.errors
-        queue = self.queue = SchedulingQueue(self.limits, self._on_gate_error)
+        offenders = Offenders(self.limits)
+        self._recovery = Recovery(self, offenders)
+        queue = self.queue = SchedulingQueue(
+            self.limits, self._on_gate_error, self._recovery.on_hint_error
+        )
         self.cycle = SchedulingCycle(self.state, seed)
         failures = FailureHandler(context, queue)
         self.binding = BindingCycle(context, queue, failures)
@@ -92,7 +100,7 @@ class Engine:
         if extenders:
             self._attach_extenders(extenders)
         placement = TrialPlacement(self.profiles, self.cycle)
-        self._companions = Companions(context, queue, placement, seed)
+        self._companions = Companions(context, queue, placement, seed, offenders)
         self._has_companions = self._companions.count > 0
         self._is_held = False
 
@@ -103,6 +111,8 @@ class Engine:
         )  # fmt: skip
         self._pods.groups = self._nodes.groups = tree_attempts.trees
         self._objects.groups = tree_attempts
+        tree_attempts.trees.update_failed = self._recovery.on_tree_error
+        tree_attempts.solver_failed(self._recovery.on_solver_error)
 
     def _attach_extenders(self, extenders: tuple[Extender, ...]) -> None:
         cycle = ExtenderCycle(self._context, extenders, self.queue, self.cycle, self.attempts)
@@ -113,65 +123,114 @@ class Engine:
     def step(self, event: Event, now_ns: int) -> list[Write]:
         """Applies one event, runs the cycles that it allows, returns the writes in sending order.
 
-        `now_ns` may not go back. An error of ours while a pod or a tree is tried, before anything
-        was changed, ends that attempt (`errors`). Raises for any other: the engine is of no use
-        then.
+        `now_ns` may not go back. What is raised while one entity is dealt with concerns that
+        entity alone (`errors`, engine/guard_points.py): all others go on in the same step. Raises
+        only for what no guard contains: the engine is of no use then.
         """
-        state, binding = self.state, self.binding
-        if now_ns < state.now_ns:
-            raise InvariantError(f"clock went back: {now_ns=} < {state.now_ns=}")
-        state.begin_step(now_ns)
-        writes = self._outbox.writes = []
+        if now_ns < self.state.now_ns:
+            raise InvariantError(f"clock went back: {now_ns=} < {self.state.now_ns=}")
+        writes = self.outbox.writes = []
+        recovery, binding = self._recovery, self.binding
+        recovery.rebuild_count = 0
+        try:
+            self.state.begin_step(now_ns)
+        except Exception as error:
+            recovery.on_error(GuardPoint.STEP, "step", error)
         HANDLERS[type(event)](self, event)
-        if binding.retries or binding.assumed_deadlines or binding.pre_bind.waiting:
-            binding.run_due()
-        if self._pending.pods:
-            self._pending.expire(now_ns)
+        if recovery.left_out:
+            recovery.run_due()
+        if recovery.is_suspect:
+            recovery.check_suspect()
+        try:
+            if binding.retries or binding.assumed_deadlines or binding.pre_bind.waiting:
+                binding.run_due()
+            if self._pending.pods:
+                self._pending.expire(now_ns)
+        except Exception as error:
+            recovery.on_error(GuardPoint.TIMERS, "timers", error)
         if self._has_companions:
-            self._companions.run(self._is_held)
-        self._run_cycles()
+            self._run_companions()
+        while self._run_cycles():
+            if self._is_rebuilt_enough:
+                break
         if self._has_companions:
-            self._companions.run(self._is_held)  # for pods that have been placed
+            self._run_companions()  # for pods that have been placed
         return writes
 
-    def _run_cycles(self) -> None:
-        context, state, queue, now_ns = self._context, self.state, self.queue, self.state.now_ns
-        if self.tree_attempts is not None and self.tree_attempts.trees.has_changes:
-            self.tree_attempts.trees.update(now_ns)
+    def _run_companions(self) -> None:
+        if self._companions.is_reset_due:
+            self._recovery.rebuild()
+        self._companions.run(self._is_held)
+        if self._companions.has_failed and not self._is_rebuilt_enough:
+            self._recovery.rebuild()
+
+    @property
+    def _is_rebuilt_enough(self) -> bool:
+        return self._recovery.rebuild_count >= self.limits.rebuilds_per_step_max
+
+    def _run_cycles(self) -> bool:
+        """Tries entities until none is due, or a limit of the step is reached. Returns True where
+        an error ended that, and the others are to be tried."""
+        recovery, now_ns = self._recovery, self.state.now_ns
+        if recovery.paused_until_ns > now_ns:
+            return False
+        try:
+            if self.tree_attempts is not None and self.tree_attempts.trees.has_changes:
+                self.tree_attempts.trees.update(now_ns)
+        except Exception as error:
+            recovery.on_error(GuardPoint.QUEUE, "pod groups", error)
+            return False
+        context, state, queue, outbox = self._context, self.state, self.queue, self.outbox
         tallies, visits = state.tallies, 0  # pods counted for new selectors
+        entity: QueuedEntity | None = None
         for _ in range(self.limits.cycles_per_step_max):
-            if state.devices.released_claims:
-                self._objects.wake_for_freed_devices()
-            # While an extender call is pending, no other pod is tried.
-            if self._is_held or (self.extenders is not None and self.extenders.is_busy):
-                return
-            entity = queue.pop(now_ns)
+            try:
+                if state.devices.released_claims:
+                    self._objects.wake_for_freed_devices()
+                # While an extender call is pending, no other pod is tried.
+                if self._is_held or (self.extenders is not None and self.extenders.is_busy):
+                    return False
+                entity = queue.pop(now_ns)
+            except Exception as error:
+                self._recovery.on_error(GuardPoint.QUEUE, "queue", error)
+                return False
             if entity is None:
-                return
+                return False
             if self.stopwatch.is_running:
                 self.stopwatch.start()
             context.is_applying = False
+            first_id = outbox.free_id
             try:
                 if isinstance(entity, QueuedPod):
                     self.attempts.run(entity)
                 elif isinstance(entity, QueuedTree) and self.tree_attempts is not None:
                     self.tree_attempts.run(entity)
             except Exception as error:
-                if context.is_applying or is_raised_in_state(error):
-                    raise
-                self._end_attempt(entity, error)
+                if self._end_attempt(entity, error, first_id):
+                    return True
             visits, tallies.visits = visits + tallies.visits, 0
             if visits > self.limits.visits_per_step_max:
                 break
+        return False
 
-    def _end_attempt(self, entity: QueuedEntity, error: Exception) -> None:
-        """Ends an attempt that has raised; the pod or tree is tried again after a delay."""
-        if isinstance(entity, QueuedPod):
-            message = self.errors.record("scheduling attempt", entity.pod.key, error)
-            self.attempts.fail(entity, message)
-        elif isinstance(entity, QueuedTree) and self.tree_attempts is not None:
-            message = self.errors.record("pod group attempt", entity.root.key, error)
-            self.tree_attempts.fail(entity, message)
+    def _end_attempt(self, entity: QueuedEntity, error: Exception, first_id: int) -> bool:
+        """Ends an attempt that has raised; the pod or tree is tried again after a delay. Returns
+        whether the state was built again."""
+        is_tree = isinstance(entity, QueuedTree)
+        point = GuardPoint.TREE_ATTEMPT if is_tree else GuardPoint.POD_ATTEMPT
+        if self._recovery.on_attempt_error(point, entity, error, first_id):
+            return True
+        try:
+            if isinstance(entity, QueuedPod):
+                message = self.errors.record(point, entity.pod.key, error)
+                self.attempts.fail(entity, message)
+            elif isinstance(entity, QueuedTree) and self.tree_attempts is not None:
+                message = self.errors.record(point, entity.root.key, error)
+                self.tree_attempts.fail(entity, message)
+        except Exception as second:
+            self._context.is_applying = True
+            return self._recovery.on_attempt_error(point, entity, second, first_id)
+        return False
 
     @property
     def now_ns(self) -> int:
@@ -184,18 +243,21 @@ class Engine:
         help."""
         is_shut = self._is_held or (self.extenders is not None and self.extenders.is_busy)
         wakes = [
-            None if is_shut else self.queue.next_wake_ns,
+            None if is_shut or self._recovery.is_paused else self.queue.next_wake_ns,
             self._pending.next_wake_ns,
             None if self.tree_attempts is None else self.tree_attempts.trees.next_wake_ns,
         ]
         due = [wake_ns for wake_ns in wakes if wake_ns is not None]
         due += self.binding.due_times() + self._companions.next_wakes_ns
+        due += self._recovery.next_wakes_ns
         return max(min(due), self.now_ns) if due else None
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing is under way: the objects show everything that was decided."""
         if self.binding.is_open or self._eviction.is_open or self._pending.is_open:
+            return False
+        if self._recovery.next_wakes_ns:
             return False
         if self.extenders is not None and self.extenders.is_busy:
             return False
@@ -208,7 +270,7 @@ class Engine:
 
     def drain(self) -> list[Decision]:
         """Returns the decisions since the last call, oldest first."""
-        return self._reporter.drain()
+        return self.reporter.drain()
 
     def notes(self) -> list[tuple[str, str, str]]:
         """Returns log lines since the last call, of internal errors and companions: level, text,
@@ -220,11 +282,33 @@ class Engine:
     def _on_object(self, event: Observed) -> None:
         obj = event.object
         is_deleted = event.type is WatchType.DELETED
+        recovery = self._recovery
+        if recovery.left_out and recovery.is_left_out(obj, is_deleted):
+            return
+        try:
+            if isinstance(obj, Pod) and not is_deleted:
+                if obj.metadata.uid in self._pods.deleted_uids:
+                    return  # the event is late
+                self._pods.handle_pod(obj)
+            elif isinstance(obj, Pod | Node):
+                self.store(obj, is_deleted)
+            else:
+                self._objects.handle_object(obj, is_deleted)
+            if self._has_companions:
+                self._companions.handle_object(obj, is_deleted)
+        except Exception as error:
+            recovery.on_object_error(obj, is_deleted, error)
+
+    def apply(self, obj: ApiObject) -> None:
+        """Applies an object that has waited, and hands it to the companions."""
+        self.store(obj, False)
+        self._companions.handle_object(obj, False)
+
+    def store(self, obj: ApiObject, is_deleted: bool) -> None:
+        """Applies an object that was added, modified or deleted to the state and the queue."""
         if isinstance(obj, Pod):
             if is_deleted:
                 self._pods.handle_deletion(obj.metadata.uid)
-            elif obj.metadata.uid in self._pods.deleted_uids:
-                return  # the event is late
             else:
                 self._pods.handle_pod(obj)
         elif isinstance(obj, Node):
@@ -234,22 +318,27 @@ class Engine:
                 self._nodes.handle_node(obj)
         else:
             self._objects.handle_object(obj, is_deleted)
-        if self._has_companions:
-            self._companions.handle_object(obj, is_deleted)
 
     def _on_list(self, event: Listed) -> None:
-        uids = {o.metadata.uid: None for o in event.objects if isinstance(o, Pod)}
-        names = {o.metadata.name for o in event.objects if isinstance(o, Node)}
+        objects = self._recovery.filter_list(event.objects)
+        try:
+            self._apply_list(objects)
+        except Exception as error:
+            self._recovery.on_list_error(objects, error)
+
+    def _apply_list(self, objects: tuple[ApiObject, ...]) -> None:
+        uids = {o.metadata.uid: None for o in objects if isinstance(o, Pod)}
+        names = {o.metadata.name for o in objects if isinstance(o, Node)}
         self._pods.keep_only(uids)
         self._nodes.keep_only(names)
-        self._objects.handle_list(event.objects)
-        for obj in event.objects:
+        self._objects.handle_list(objects)
+        for obj in objects:
             if isinstance(obj, Node):
                 self._nodes.handle_node(obj)
-        for obj in event.objects:
+        for obj in objects:
             if isinstance(obj, Pod):
                 self._pods.handle_pod(obj)
-        self._companions.handle_list(event.objects)
+        self._companions.handle_list(objects)
         # A list that shows an assumed pod without its node may be older than its Bind.
         unfinished = self.binding.unfinished_uids()
         for entry in self.state.pods.values():
@@ -263,13 +352,93 @@ class Engine:
         """Does nothing: every step handles what is due."""
 
     def _on_answer(self, event: WriteOk | WriteFailed | ExtenderAnswered) -> None:
-        self._outbox.dispatch(event)
+        try:
+            self.outbox.dispatch(event)
+        except Exception as error:
+            is_refused = isinstance(event, WriteFailed) and event.code not in (0, UNKNOWN)
+            self._recovery.on_answer_error(self.outbox.answered, is_refused, error)
 
     def _on_agent_request(self, event: AgentAsked) -> None:
         self._companions.ask(event)
 
     def _on_gate_error(self, queued: QueuedPod, message: str) -> None:
-        self._reporter.report(queued, SCHEDULER_ERROR, message, nominate=None)
+        self.reporter.report(queued, SCHEDULER_ERROR, message, nominate=None)
+
+    def on_explanation_error(self, key: str, error: Exception) -> str:
+        """Contains an error of an explanation, by the key of its pod. Returns a message."""
+        return self._recovery.on_explanation_error(key, error)
+
+    # After an internal error (engine/recovery.py)
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether the current attempt has begun to apply its result."""
+        return self._context.is_applying
+
+    @property
+    def deleted_uids(self) -> dict[str, None]:
+        """Uids of deleted pods, oldest first."""
+        return self._pods.deleted_uids
+
+    @property
+    def other_objects(self) -> Iterable[ApiObject]:
+        """The objects that the state does not hold."""
+        return [*self._objects.others.values()]
+
+    def preemptors(self) -> list[QueuedEntity]:
+        """Returns the entities whose victims are being evicted."""
+        found = self._eviction.recount()
+        for queued in self.queue.pods():
+            for entity in (queued, queued.tree):
+                if entity is not None:
+                    entity.is_preempting = entity in found
+        return found
+
+    def reset(self) -> None:
+        """Forgets all objects, and keeps what is under way; `store`, `list_companions` and
+        `end_reset` follow."""
+        self._pods.former = {**self._pods.former, **{q.uid: q for q in self.queue.pods()}}
+        self.binding.pre_bind.is_suspended = True
+        self.state.reset()
+        self.queue.reset()
+        keeps_details = self.cycle.keeps_details
+        SchedulingCycle.__init__(self.cycle, self.state, self._seed)
+        self.cycle.keeps_details = keeps_details
+        self._objects.others.clear()
+        if self.tree_attempts is not None:
+            self.tree_attempts.trees.reset()
+        if self.extenders is not None:
+            self.extenders.reset()
+        self.outbox.disown(CompanionOwner)
+        self._companions.reset()
+
+    def list_companions(self, objects: list[ApiObject]) -> bool:
+        """Hands all objects to the companions; returns False where one has failed."""
+        self._companions.handle_list(objects)
+        return not self._companions.has_failed
+
+    def give_up_companions(self) -> None:
+        """Leaves companions that still fail as they are, until they have waited."""
+        self._companions.give_up()
+
+    def drop_unassumed(self) -> None:
+        """Gives up what belongs to pods that are not assumed, or do not exist, any more."""
+        self.binding.drop_unassumed()
+        for uid in [*self._pending.pods]:
+            if uid not in self.state.pods:
+                self._pending.drop(uid)
+
+    def end_reset(self) -> None:
+        """Checks what waits for objects, now that all are applied."""
+        self._pods.former = {}
+        self.state.former_entries = {}
+        pre_bind = self.binding.pre_bind
+        pre_bind.is_suspended = False
+        if self.tree_attempts is not None:
+            self.tree_attempts.trees.end_reset()
+            self.tree_attempts.trees.update(self.state.now_ns)
+        for uid in [*pre_bind.waiting]:
+            pre_bind.check_pod(uid)
 
 
 HANDLERS: Final[Mapping[type, Callable[..., None]]] = {

@@ -27,3 +27,8 @@ class Limits(msgspec.Struct, frozen=True):
     bind_tries_silent: int = 2
     # Longer than a watch takes to resume and to deliver what it missed.
     assumed_pod_ttl_ns: int = 60 * SECOND_NS
+    # The longest wait of an entity that provokes internal errors: what each error costs, a rebuilt
+    # state at most, has to be little beside it.
+    offender_wait_max_ns: int = 600 * SECOND_NS
+    # States rebuilt in one step; with more errors, the next step goes on.
+    rebuilds_per_step_max: int = 3

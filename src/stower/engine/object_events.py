@@ -21,6 +21,8 @@ from stower.model.kinds import (
     STORAGE,
     ApiObject,
     GroupObject,
+    Node,
+    Pod,
     PodDisruptionBudget,
     PodScheduling,
     ResourceClaim,
@@ -28,6 +30,8 @@ from stower.model.kinds import (
 from stower.state.devices import extended_claim_owner
 
 STORED: Final = (*STORAGE, *DEVICES, *GROUPS, *NEGOTIATING)
+# Kinds that the state holds in other places.
+KNOWN: Final = (Node, Pod, PodDisruptionBudget)
 
 
 class GroupObserver(Protocol):
@@ -53,12 +57,22 @@ class ObjectEvents:
         self._pre_bind = pre_bind
         self._pending = pending
         self.groups: GroupObserver | None = None
+        # Objects of kinds of which the state keeps extracts or nothing, by kind and name.
+        self.others: dict[tuple[type, str, str], ApiObject] = {}
+
+    def _keep(self, obj: ApiObject, is_deleted: bool) -> None:
+        key = (type(obj), obj.metadata.namespace, obj.metadata.name)
+        if is_deleted:
+            self.others.pop(key, None)
+        else:
+            self.others[key] = obj
 
     def handle_object(self, obj: ApiObject, is_deleted: bool) -> None:
         """Applies an object that was added, modified or deleted; ignores unknown kinds."""
         state = self._state
         # Upstream wakes no pod for these two kinds either.
         if isinstance(obj, SELECTING):
+            self._keep(obj, is_deleted)
             if is_deleted:
                 state.pod_selectors.drop(obj)
             else:
@@ -74,6 +88,7 @@ class ObjectEvents:
     def _store_object(self, obj: ApiObject, is_deleted: bool) -> None:
         store = self._store(obj)
         if store is None:
+            self._keep(obj, is_deleted)
             return
         old = store.api_object(obj)
         if is_deleted:
@@ -117,9 +132,13 @@ class ObjectEvents:
         state = self._state
         state.pod_selectors.clear()
         state.budgets.clear()
+        self.others.clear()
         for obj in objects:
             if isinstance(obj, SELECTING):
+                self._keep(obj, False)
                 state.pod_selectors.put(obj)
+            elif not isinstance(obj, (*KNOWN, *STORED)):
+                self._keep(obj, False)
         for obj in objects:
             if isinstance(obj, PodDisruptionBudget):
                 state.budgets.put(obj)

@@ -41,28 +41,30 @@ class _Untracked:
 
 
 UNTRACKED: Final = _Untracked()
+NO_OWNER: Final = (UNTRACKED, None)
 
 
 class Outbox:
     """Write ids, the writes of the current step, and the owners of unanswered writes. The engine
     replaces `writes` at the start of each step."""
 
-    __slots__ = ("_next_id", "_owners", "writes")
+    __slots__ = ("_owners", "answered", "free_id", "writes")
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
-        self._next_id = 1
-        self._owners: dict[int, WriteOwner] = {}
+        self.free_id = 1  # the id that the next write gets
+        self.answered: Write | None = None  # the write whose answer came last
+        self._owners: dict[int, tuple[WriteOwner, Write]] = {}
 
     def next_id(self) -> int:
         """Returns an id that no other write of this engine has."""
-        id = self._next_id
-        self._next_id = id + 1
+        id = self.free_id
+        self.free_id = id + 1
         return id
 
     def send(self, write: Write, owner: WriteOwner) -> None:
         """Appends a write to the step's writes; `owner` takes its answer."""
-        self._owners[write.id] = owner
+        self._owners[write.id] = owner, write
         self.writes.append(write)
 
     def reply(self, answer: AgentAnswer) -> None:
@@ -71,9 +73,7 @@ class Outbox:
 
     def dispatch(self, event: WriteOk | WriteFailed | ExtenderAnswered) -> None:
         """Hands an answer to the owner of its write; drops one that was dispatched before."""
-        owner = self._owners.pop(event.id, None)
-        if owner is None:
-            return
+        owner, self.answered = self._owners.pop(event.id, NO_OWNER)
         if isinstance(event, WriteOk):
             owner.handle_answer(Answer(event.id, version=event.resource_version))
         elif isinstance(event, WriteFailed):
@@ -81,3 +81,24 @@ class Outbox:
             owner.handle_answer(Answer(event.id, event.code or UNKNOWN, event.message, reason))
         else:
             owner.handle_answer(Answer(event.id, body=event.body, error=event.error))
+
+    # After an internal error
+
+    def discard_since(self, id: int) -> list[tuple[int, WriteOwner]]:
+        """Discards the writes of this step that have this id or a later one. Returns their ids
+        and owners, which get no answer."""
+        kept: list[Write] = []
+        discarded: list[tuple[int, WriteOwner]] = []
+        for write in self.writes:
+            if isinstance(write, AgentAnswer) or write.id < id:
+                kept.append(write)
+            else:
+                owner, _ = self._owners.pop(write.id, NO_OWNER)
+                discarded.append((write.id, owner))
+        self.writes[:] = kept
+        return discarded
+
+    def disown(self, kind: type) -> None:
+        """Makes the writes of owners of this type untracked: their answers change nothing."""
+        for id in [id for id, (owner, _) in self._owners.items() if isinstance(owner, kind)]:
+            del self._owners[id]

@@ -50,6 +50,8 @@ class PodEvents:
         self._pre_bind = binding.pre_bind
         self._pending = pending
         self.groups: MemberObserver | None = None
+        # Queued pods from before the state was rebuilt, by uid: they keep what is known of them.
+        self.former: dict[str, QueuedPod] = {}
         # Uids of deleted pods, oldest first: a late event must not bring one back.
         self.deleted_uids: dict[str, None] = {}
 
@@ -98,12 +100,17 @@ class PodEvents:
     def _apply_new(self, pod: Pod) -> None:
         profile = self._context.profiles.get(pod.spec.scheduler_name)
         if profile is None:
-            self._state.other_scheduler_pods[pod.metadata.uid] = None
+            self._state.other_scheduler_pods[pod.metadata.uid] = pod
             return
         entry = self._state.add_pending(pod)
         if pod.status.nominated_node_name:
             self._state.nominate(entry, pod.status.nominated_node_name)
-        self._queue.enqueue(QueuedPod(entry, profile, self._state.now_ns))
+        queued = self.former.pop(entry.uid, None) if self.former else None
+        if queued is None or queued.entry is not entry:
+            queued = QueuedPod(entry, profile, self._state.now_ns)
+        else:
+            queued.renew(profile)
+        self._queue.enqueue(queued)
 
     # Pods with a node
 

@@ -7,7 +7,7 @@ nothing. Must not know what any companion does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from stower.framework.cluster_events import ClusterEvent
 from stower.framework.writes import Write
@@ -45,6 +45,23 @@ class TrialScheduler(Protocol):
 
     def fits(self, entry: PodEntry, row: int) -> bool:
         """Returns whether the pod fits on this row."""
+
+
+EntityFailed = Callable[[str, Exception], None]
+
+
+@runtime_checkable
+class EntityGuard(Protocol):
+    """A companion that contains what is raised while it deals with one of its entities: the others
+    have their turn, and the entity is dealt with again in a later turn."""
+
+    entity_failed: EntityFailed
+    """Reports the key of the entity and the error. Set by the engine."""
+
+
+def raise_error(key: str, error: Exception) -> None:
+    """The `entity_failed` of a companion without an engine: raises the error."""
+    raise error
 
 
 class Companion(Protocol):

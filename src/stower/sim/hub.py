@@ -77,7 +77,9 @@ class HubDay:
         self.server.tell.append(self._on_change)
         settings = settings_of(scenario, policy, day, EPOCH_NS)
         self.settings = settings
-        self.engine = build_engine(configuration_of(scenario, policy, settings), seed=day.seed)
+        self.engine = build_engine(
+            configuration_of(scenario, policy, settings), seed=day.seed, contains_errors=False
+        )
         self.outcome = Outcome(policy.name, day.seed)
         groups = scenario.node_groups()
         self.autoscaler = Autoscaler(self.server, groups, self._order, self._remove)

@@ -66,7 +66,9 @@ def arrivals(trace: Trace, seed: int) -> list[Task]:
 def run_policy(trace: Trace, policy: str, seed: int, on_load: OnLoad | None = None) -> Run:
     """Let all pods of the seed arrive under the policy. The same trace, policy and seed give the
     same run."""
-    engine = build_engine(configuration(policy), seed=seed, plugins=(PackingBaseline,))
+    engine = build_engine(
+        configuration(policy), seed=seed, plugins=(PackingBaseline,), contains_errors=False
+    )
     world = World(engine, lambda _: None)
     machines = trace.machines
     world.start(map(node_of, machines), (), (device_class(), *map(slice_of, machines)))

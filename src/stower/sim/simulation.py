@@ -113,7 +113,11 @@ def simulate(
     The same workload, configuration and seed give the same report, but for the time that it took.
     """
     engine = build_engine(
-        configuration, seed=options.seed, features=options.features, plugins=options.plugins
+        configuration,
+        seed=options.seed,
+        features=options.features,
+        plugins=options.plugins,
+        contains_errors=False,
     )
     attempts = 0
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.companion import Metric, TrialScheduler
+from stower.framework.companion import EntityFailed, Metric, TrialScheduler, raise_error
 from stower.framework.reconcile_queue import EventKind, Item, Key, ReconcileQueue, Result
 from stower.framework.writes import AgentAnswer, JsonPatchObject, Write
 from stower.model.kinds import ApiObject, Node, Pod, VirtualMachine, VirtualMachineMigration
@@ -59,6 +59,7 @@ class VmScheduling:
     def __init__(self, config: Config, state: ClusterState, seed: int = 0) -> None:
         self.config = config
         self.seed = seed
+        self.entity_failed: EntityFailed = raise_error  # see EntityGuard
         self.queue = ReconcileQueue()
         self.ledger: Ledger
         self.enforcer = Enforcer(config, self._requeue_pod, self._requeue_node, self._on_change)
@@ -292,7 +293,7 @@ class VmScheduling:
         self._began_ns[item.key] = now_ns
         try:
             found = self._handle_item(item)
-        except FAULTS as error:
+        except Exception as error:
             found = self._handle_panic(item, error)
         if isinstance(found, Result):
             self._finish(item, found, now_ns)
@@ -351,8 +352,10 @@ class VmScheduling:
                 status, body, type = ended.value
                 self._out.append(AgentAnswer(task.request, status, body, type))
             return
-        except FAULTS as error:
+        except Exception as error:
             if task.item is None:
+                if not isinstance(error, FAULTS):
+                    self.entity_failed(f"request {task.request}", error)
                 text = "internal error while handling the request"
                 self._out.append(AgentAnswer(task.request, 500, text, "text/plain"))
                 return
@@ -372,6 +375,8 @@ class VmScheduling:
 
     def _handle_panic(self, item: Item, error: Exception) -> Result:
         self.enforcer.figures.count(PANICS, kind=item.key.kind)
+        if not isinstance(error, FAULTS):  # which objects of other users provoke
+            self.entity_failed(item.object.metadata.key, error)
         return Result(0, str(error))
 
     def _finish(self, item: Item, result: Result, now_ns: int) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.companion import Metric, TrialScheduler
+from stower.framework.companion import EntityFailed, Metric, TrialScheduler, raise_error
 from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import ApiObject, Node, Pod, WarmPool
 from stower.model.kinds.warm_pool import WarmPoolStatus, pool_faults
@@ -41,6 +41,7 @@ class WarmCapacity:
     def __init__(self, state: ClusterState, pools: Iterable[Pool] = ()) -> None:
         """`pools`: those of the configuration; others come as objects."""
         self.state = state
+        self.entity_failed: EntityFailed = raise_error  # see EntityGuard
         self.pools: dict[str, Pool] = {pool.key: pool for pool in pools}
         self._own = dict(self.pools)
         self._nodes: dict[str, PoolNodes] = {}  # by pool
@@ -340,13 +341,22 @@ class WarmCapacity:
             self._round_ns = now_ns // PERIOD_NS * PERIOD_NS + PERIOD_NS
             self._former = [p for p in self._former if _has_moved_since(p, now_ns - MINUTE_NS)]
             for pool in self.pools.values():
-                writes += self._run_round(pool, now_ns, next_id)
+                writes += self._guarded(pool, lambda p: self._run_round(p, now_ns, next_id))
             writes += self.told.labels(self._labels(), self.state, next_id)
         elif self._is_short:
             for pool in self.pools.values():
-                writes += self.keeping.create_missing(pool, next_id)
+                writes += self._guarded(pool, lambda p: self.keeping.create_missing(p, next_id))
         self._is_short = False
         return writes
+
+    def _guarded(self, pool: Pool, deal: Callable[[Pool], list[Write]]) -> list[Write]:
+        """Returns the writes for one pool; none where an error is raised: the next round is the
+        next try."""
+        try:
+            return deal(pool)
+        except Exception as error:
+            self.entity_failed(pool.key, error)
+            return []
 
     def _run_round(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
         nodes, entries = self.nodes_of(pool), self.entries(pool)

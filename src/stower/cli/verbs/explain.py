@@ -31,7 +31,7 @@ from stower.engine.explain.probe import explain_pod, observe_new_pods
 from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject, printable
-from stower.model.kinds import PodScheduling
+from stower.model.kinds import Pod, PodScheduling
 from stower.model.times import SECOND_NS
 from stower.record.reader import RecordedEvent, is_recording, read_recording
 
@@ -127,7 +127,7 @@ def run(
     if pod is None:
         raise bad_input(f"there is no pod {key}, or it has ended")
     with progress("explain"):
-        found = explain_pod(engine, pod)
+        found = _explain(engine, pod)
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
     if config is None and recording is None and pod.spec.scheduler_name != DEFAULT_SCHEDULER_NAME:
         note(
@@ -149,6 +149,14 @@ def run(
             },
             output,
         )
+
+
+def _explain(engine: Engine, pod: Pod) -> Explanation:
+    """Returns the explanation of a pod; prints the traceback where the engine fails on it."""
+    found = explain_pod(engine, pod)
+    for _, text, about in engine.errors.take_log_lines():
+        note(f"{text.rstrip()} ({about})")
+    return found
 
 
 def _negotiation(engine: Engine, key: str, now_ns: int | None) -> Negotiation | None:

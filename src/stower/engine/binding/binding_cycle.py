@@ -191,6 +191,22 @@ class BindingCycle:
         else:
             self.fail(queued, error)
 
+    # After an internal error
+
+    def drop_unassumed(self) -> None:
+        """Gives up what belongs to pods that are not assumed any more: they are deleted, have
+        their node, or the attempt that had assumed them has failed."""
+        pods = self._state.pods
+        uids = [*self.pre_bind.waiting, *self.pre_bind.done, *self.permit.waiting_pods()]
+        for uid in dict.fromkeys(uids):
+            entry = pods.get(uid)
+            if entry is None or not entry.is_assumed:
+                self.pre_bind.drop(uid)
+                self.reject_group(uid, "another pod of the same pod group cannot be bound")
+        for uid in [*self.assumed_deadlines]:
+            if uid not in pods or not pods[uid].is_assumed:
+                del self.assumed_deadlines[uid]
+
     # Unknown outcomes
 
     def unfinished_uids(self) -> set[str]:

@@ -59,6 +59,7 @@ class PreBind:
         self._owners: dict[int, tuple[WaitingPod, Reservation]] = {}
         self._by_object: dict[tuple[type, str, str], dict[str, WaitingPod]] = {}
         self._deadlines: list[tuple[int, int, WaitingPod, int]] = []  # due, order, pod, which part
+        self.is_suspended = False  # while the state is built again, no reservation is checked
 
     def __contains__(self, uid: str) -> bool:
         return uid in self.waiting
@@ -123,6 +124,8 @@ class PreBind:
 
     def on_object_change(self, obj: ApiObject) -> None:
         """Checks the pods whose reservations wait for the object."""
+        if self.is_suspended:
+            return
         key = (type(obj), obj.metadata.namespace, obj.metadata.name)
         for waiting in list(self._by_object.get(key, {}).values()):
             if self._is_waiting(waiting):

@@ -13,9 +13,13 @@ def choose_node_for(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
     profile = engine.profiles.get(pod.spec.scheduler_name)
     if profile is None:
         return None
-    with engine.state.trial():
-        entry = engine.state.add_pending(pod)
-        row, leaving = engine.attempts.displacement.choose(profile, entry)
+    try:
+        with engine.state.trial():
+            entry = engine.state.add_pending(pod)
+            row, leaving = engine.attempts.displacement.choose(profile, entry)
+    except Exception as error:
+        engine.on_explanation_error(pod.key, error)
+        return None
     return (engine.state.node_names[row], [e.pod.key for e in leaving]) if row >= 0 else None
 
 
@@ -27,7 +31,12 @@ def observe_new_pods(engine: Engine) -> None:
 
 
 def explain_pod(engine: Engine, pod: Pod) -> Explanation:
-    """Returns the explanation of a pod on the engine's current state."""
+    """Returns the explanation of a pod on the engine's current state; the verdict is "failed" where
+    the engine fails on it."""
     trees = engine.tree_attempts
     why_waiting = trees.waiting_reason if trees is not None else lambda tree: tree.waits_for
-    return explain(pod, engine.state, engine.cycle, engine.queue, engine.profiles, why_waiting)
+    try:
+        return explain(pod, engine.state, engine.cycle, engine.queue, engine.profiles, why_waiting)
+    except Exception as error:
+        message = engine.on_explanation_error(pod.key, error)
+        return Explanation(pod.key, "failed", message=message, nodes=engine.state.node_count)

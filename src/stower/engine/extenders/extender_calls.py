@@ -79,6 +79,10 @@ class ExtenderCalls:
         """Whether a response is awaited."""
         return self._query is not None
 
+    def reset(self) -> None:
+        """Gives up the query that is under way: its responses are ignored."""
+        self._query = None
+
     def select_interested(self, pod: Pod, verb: str) -> list[int]:
         """Returns the extenders that have the verb and are interested in the pod; ignorable ones
         last."""

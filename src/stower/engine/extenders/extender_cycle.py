@@ -51,6 +51,10 @@ class ExtenderCycle:
         """Whether a response is awaited: no other pod is tried meanwhile."""
         return self._calls.is_busy
 
+    def reset(self) -> None:
+        """Gives up the query that is under way."""
+        self._calls.reset()
+
     def binder(self, pod: Pod) -> int:
         """Returns the extender that binds the pod, -1 for none."""
         return self._calls.binder(pod)

@@ -26,6 +26,7 @@ from stower.engine.groups.tree_cycle import (
     GROWING_ATTEMPTS,
     NO_MORE,
     Plan,
+    SolverFailed,
     TreeCycle,
     TreeResult,
     pending_of,
@@ -89,6 +90,10 @@ class TreeAttempts:
         eviction.groups = self.status
         self._tree_cycle = TreeCycle(context.state, cycle)
         self._preemption = TreePreemption(context.state, cycle, self._tree_cycle)
+
+    def solver_failed(self, report: SolverFailed) -> None:
+        """Has errors of the solver reported instead of raised."""
+        self._tree_cycle.solver_failed = report
 
     def on_group(self, obj: GroupObject, is_deleted: bool, has_changed: bool) -> None:
         """Handles a group that was added, modified or deleted. `has_changed`: whether more than its

@@ -9,7 +9,7 @@ Must not know the queue, writes or time.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -57,12 +57,18 @@ class TreeResult(NamedTuple):
     resolvable: bool = True
 
 
+# Reports a tree on whose problem the solver has raised an error.
+SolverFailed = Callable[[Tree, Exception], None]
+
+
 class TreeCycle:
-    """Attempts for trees over one ClusterState."""
+    """Attempts for trees over one ClusterState. `solver_failed`: None where errors of the solver
+    are raised."""
 
     def __init__(self, state: ClusterState, cycle: SchedulingCycle) -> None:
         self._state = state
         self._cycle = cycle
+        self.solver_failed: SolverFailed | None = None
 
     def attempt(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], exhausted_count: int = 0
@@ -77,12 +83,16 @@ class TreeCycle:
             if plan is not None:
                 return TreeResult(plan)
         try:
-            attempt = _Attempt(self._state, self._cycle, profile, tree, pending, effort)
+            attempt = _Attempt(
+                self._state, self._cycle, profile, tree, pending, effort, self.solver_failed
+            )
             if any(group.preferred for group in tree.groups):
                 found = attempt.run(requires_preferred=True)
                 if found.plan:
                     return found
-                attempt = _Attempt(self._state, self._cycle, profile, tree, pending, effort)
+                attempt = _Attempt(
+                    self._state, self._cycle, profile, tree, pending, effort, self.solver_failed
+                )
             return attempt.run()
         except DomainConflictError as error:
             message = f"cannot determine domain for already scheduled pods: {error}"
@@ -113,8 +123,10 @@ class _Attempt:
         tree: Tree,
         pending: list[list[QueuedPod]],
         effort: int,
+        solver_failed: SolverFailed | None = None,
     ) -> None:
         self._effort = effort
+        self._solver_failed = solver_failed
         self._state = state
         self._cycle = cycle
         self._profile = profile
@@ -141,7 +153,7 @@ class _Attempt:
         answer: Answer = ExhaustedSearch("plugins")
         for _ in range(ROUNDS_MAX * self._effort):
             problem = self._with_caps(built.problem)
-            answer = place(problem, effort=self._effort)
+            answer = self._solve(problem)
             if not isinstance(answer, FoundPlacement):
                 break
             plan = self._verify(built, answer)
@@ -158,6 +170,17 @@ class _Attempt:
             answer = ExhaustedSearch("plugins")
         message = failure_message(self._with_caps(built.problem), answer, self._tree)
         return TreeResult([], message, isinstance(answer, ExhaustedSearch))
+
+    def _solve(self, problem: Problem) -> Answer:
+        """Returns the solver's answer; an error of the solver counts as a placement that was not
+        found, which proves nothing."""
+        try:
+            return place(problem, effort=self._effort)
+        except Exception as error:
+            if self._solver_failed is None:
+                raise
+            self._solver_failed(self._tree, error)
+            return ExhaustedSearch("solver")
 
     # Answers of plugins, as numbers
 

@@ -6,6 +6,7 @@ another tree when that changes. Must not know nodes, writes or the search.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
@@ -30,6 +31,10 @@ class WaitReporter(Protocol):
         """Reports it. Returns when to report again, None for never."""
 
 
+# Reports a tree whose update raised an error, returns when to try again.
+UpdateFailed = Callable[[GroupKey, Exception], int]
+
+
 class TreeQueue:
     """All queued trees, and the trees whose pods or groups changed since the last cycle."""
 
@@ -38,7 +43,15 @@ class TreeQueue:
         self._queue = queue
         queue.trees = self
         self.reporter: WaitReporter | None = None
+        self.update_failed: UpdateFailed | None = None
         self._by_root: dict[GroupKey, QueuedTree] = {}
+        self._former: dict[GroupKey, QueuedTree] = {}  # from before a reset
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all trees; trees that are added again keep the results of their attempts."""
+        self._former = {**self._former, **self._by_root}
+        self._by_root = {}
         self._changed: dict[GroupKey, None] = {}
         # Trees with pods at a gate that more than the pod's own update can open.
         self._gated: dict[GroupKey, None] = {}
@@ -46,10 +59,20 @@ class TreeQueue:
         self._unreported: dict[GroupKey, int] = {}
         self._deadlines: list[tuple[int, GroupKey]] = []
         self._trees: dict[GroupKey, tuple[int, Tree]] = {}  # with the generation of the groups
+        # Trees whose update has raised an error, and when it is repeated.
+        self._failed: dict[GroupKey, int] = {}
 
     @property
     def next_wake_ns(self) -> int | None:
-        """The time of the next report of what a tree waits for."""
+        """The time of the next report of what a tree waits for, or of a repeated update."""
+        first_ns = self._next_report_ns
+        if self._failed:
+            retry_ns = min(self._failed.values())
+            return retry_ns if first_ns is None else min(first_ns, retry_ns)
+        return first_ns
+
+    @property
+    def _next_report_ns(self) -> int | None:
         deadlines = self._deadlines
         while deadlines and self._unreported.get(deadlines[0][1]) != deadlines[0][0]:
             heappop(deadlines)
@@ -60,17 +83,26 @@ class TreeQueue:
     @property
     def has_changes(self) -> bool:
         """Whether `update` has anything to do."""
-        return bool(self._changed or self._gated or self._deadlines)
+        return bool(self._changed or self._gated or self._deadlines or self._failed)
 
     def add(self, queued: QueuedPod) -> None:
         """Adds a pod to the tree of its pod group."""
         self._add(queued, self._state.now_ns)
 
+    def end_reset(self) -> None:
+        """Forgets the trees from before the reset."""
+        self._former = {}
+
     def _add(self, queued: QueuedPod, added_ns: int) -> QueuedTree:
         root = self._root(queued.pod)
         tree = self._by_root.get(root)
         if tree is None:
-            tree = self._by_root[root] = QueuedTree(root, queued.profile, added_ns)
+            tree = self._former.pop(root, None) if self._former else None
+            if tree is None:
+                tree = QueuedTree(root, queued.profile, added_ns)
+            else:
+                tree.renew(queued.profile)
+            self._by_root[root] = tree
         self._queue.hold(queued, tree)
         self._update_gate(queued, tree)
         self._changed[root] = None
@@ -125,9 +157,13 @@ class TreeQueue:
         """Looks at refused trees with topology constraints again: a node changed its domains."""
         for root, tree in self._by_root.items():
             if tree.place is Place.UNSCHEDULABLE:
-                groups = self.tree(root).groups
-                if any(group.topology or group.preferred for group in groups):
-                    self._changed[root] = None
+                try:
+                    groups = self.tree(root).groups
+                    if not any(group.topology or group.preferred for group in groups):
+                        continue
+                except Exception:  # the update that follows reports it
+                    pass
+                self._changed[root] = None
 
     def update(self, now_ns: int) -> None:
         """Reports what trees wait for, and moves trees that changed: complete trees may be tried,
@@ -141,15 +177,35 @@ class TreeQueue:
                 continue
             for member in list(tree.gated.values()):
                 self._update_gate(member, tree)
+        if self._failed:
+            self._repeat_failed(now_ns)
         if self._changed:
             changed, self._changed = self._changed, {}
             for root in changed:
                 tree = self._by_root.get(root)
-                if tree is not None and tree.members:
-                    self._update_tree(root, tree, now_ns)
+                if tree is not None and tree.members and root not in self._failed:
+                    try:
+                        waits_for = self._waiting_reason(root, tree)
+                    except Exception as error:  # nothing was changed
+                        self._on_failure(root, error)
+                        continue
+                    self._update_tree(root, tree, waits_for, now_ns)
+
+    def _repeat_failed(self, now_ns: int) -> None:
+        for root, due_ns in [*self._failed.items()]:
+            if root not in self._by_root:
+                del self._failed[root]
+            elif due_ns <= now_ns:
+                del self._failed[root]
+                self._changed[root] = None
+
+    def _on_failure(self, root: GroupKey, error: Exception) -> None:
+        if self.update_failed is None:
+            raise error
+        self._failed[root] = self.update_failed(root, error)
 
     def _report_waiting(self, now_ns: int) -> None:
-        while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
+        while (due_ns := self._next_report_ns) is not None and due_ns <= now_ns:
             _, root = heappop(self._deadlines)
             del self._unreported[root]
             waiting = self._by_root.get(root)
@@ -162,11 +218,16 @@ class TreeQueue:
         self._unreported[root] = due_ns
         heappush(self._deadlines, (due_ns, root))
 
-    def _update_tree(self, root: GroupKey, queued: QueuedTree, now_ns: int) -> None:
+    def _waiting_reason(self, root: GroupKey, queued: QueuedTree) -> str:
+        """Returns what the tree waits for before it can be tried, or ""."""
         tree = self.tree(root)
-        queued.waits_for = waiting_reason(tree, self._pod_counts(tree, queued), self._state.groups)
-        if not queued.waits_for and len(queued.gated) == len(queued.members):
-            queued.waits_for = WAITS_FOR_GATES
+        reason = waiting_reason(tree, self._pod_counts(tree, queued), self._state.groups)
+        if not reason and len(queued.gated) == len(queued.members):
+            return WAITS_FOR_GATES
+        return reason
+
+    def _update_tree(self, root: GroupKey, queued: QueuedTree, waits_for: str, now_ns: int) -> None:
+        queued.waits_for = waits_for
         if not queued.waits_for or queued.waits_for == WAITS_FOR_GATES:
             self._unreported.pop(root, None)
         elif root not in self._unreported:
@@ -193,6 +254,10 @@ class TreeQueue:
             self._unreported.pop(tree.root, None)
 
     # Trees
+
+    def get(self, root: GroupKey) -> QueuedTree | None:
+        """Returns the queued tree of a root, None where it has no pod without a node."""
+        return self._by_root.get(root)
 
     def tree(self, root: GroupKey) -> Tree:
         """Returns the tree of groups below a root, by the objects."""

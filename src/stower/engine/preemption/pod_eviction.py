@@ -69,6 +69,15 @@ class PodEviction:
         """Whether a write is not answered yet."""
         return bool(self._writes)
 
+    def recount(self) -> list[QueuedEntity]:
+        """Counts the open preemptions again, after an internal error; returns the preemptors."""
+        preemptions = {id(p): p for p, _, _ in self._writes.values()}
+        self._victims.clear()
+        for preemption in preemptions.values():
+            for victim in preemption.victims:
+                self._victims[victim.uid] = self._victims.get(victim.uid, 0) + 1
+        return [preemption.preemptor for preemption in preemptions.values()]
+
     def is_evicting(self, entry: PodEntry) -> bool:
         """Returns whether the pod is being evicted, until the watch shows its deletion."""
         return entry.is_deletion_pending or entry.uid in self._victims

@@ -79,6 +79,13 @@ class QueuedEntity:
         self.turn = 0  # of its valid heap entry
         self.active_key: tuple[int, ...] = ()  # its QueueSort key while it is active
 
+    def renew(self, profile: Profile) -> None:
+        """Starts again in no place of the queue; the results of attempts stay known."""
+        self.profile = profile
+        self.place = Place.NOWHERE
+        self.hint_key = None
+        self.missed_event = False
+
     @property
     def preemptor_uid(self) -> str:
         """The uid that Events of its victims name: of a pod, or of the root group."""
@@ -128,6 +135,11 @@ class QueuedPod(QueuedEntity):
         self.has_open_nomination = False  # nominatedNodeName was written by PreBind (KEP-5278)
         self.condition: PodCondition | None = None  # the PodScheduled condition last written
         self.tree: QueuedTree | None = None  # the tree that it is held with
+
+    def renew(self, profile: Profile) -> None:
+        """Starts again outside of any tree."""
+        super().renew(profile)
+        self.tree = None
 
     @property
     def pod(self) -> Pod:
@@ -192,6 +204,11 @@ class QueuedTree(QueuedEntity):
         self.half_bound_ns: int | None = None  # when it was first seen to be partially bound
         self.retry_ns = 0  # when it is tried again without any event
         self.exhausted_count = 0  # attempts in a row whose search budget ran out
+
+    def renew(self, profile: Profile) -> None:
+        """Starts again without members."""
+        super().renew(profile)
+        self.members, self.gated, self.waits_for = {}, {}, ""
 
     @property
     def pod(self) -> Pod:

@@ -4,14 +4,21 @@ Plugins are asked once per group whether an event helps, however many entities i
 the other parts of the queue.
 """
 
-from stower.engine.queue.entities import HintKey, QueuedEntity
+from collections.abc import Callable
+
+from stower.engine.queue.entities import HintKey, QueuedEntity, QueuedPod, may_help
 from stower.framework.cluster_events import RESOURCE_CLAIM_CHANGES, ClusterEvent
+
+# Reports an entity whose queueing hint raised an error.
+HintFailed = Callable[[QueuedEntity, Exception], None]
 
 
 class HintGroups:
     """All unschedulable entities, in groups by hint key."""
 
-    def __init__(self) -> None:
+    def __init__(self, hint_failed: HintFailed | None = None) -> None:
+        """`hint_failed`: see SchedulingQueue."""
+        self._hint_failed = hint_failed
         self.by_key: dict[HintKey, dict[str, QueuedEntity]] = {}
         # Groups by the claims of their pods, and those that any claim's change may help.
         self._by_claim: dict[str, dict[HintKey, None]] = {}
@@ -22,9 +29,10 @@ class HintGroups:
     def add(self, entity: QueuedEntity) -> None:
         """Adds an unschedulable entity to the group of its hint key."""
         key = entity.hint_key = entity.make_hint_key()
-        group = self.by_key.setdefault(key, {})
-        if not group:
+        group = self.by_key.get(key)
+        if group is None:
             self._index(entity, key)
+            group = self.by_key[key] = {}
         group[entity.uid] = entity
 
     def remove(self, entity: QueuedEntity) -> None:
@@ -45,7 +53,14 @@ class HintGroups:
         found = []
         for key in self._groups_for(claim_key):
             group = self.by_key[key]
-            if self._changes_for(key) & change and next(iter(group.values())).is_helped_by(event):
+            if self._changes_for(key) & change:
+                first = next(iter(group.values()))
+                try:
+                    if not first.is_helped_by(event):
+                        continue
+                except Exception as error:
+                    # As upstream where a hint fails: the event may help.
+                    _report(self._hint_failed, first, error)
                 found.append(list(group.values()))
         return found
 
@@ -88,3 +103,26 @@ class HintGroups:
             del groups[group]
             if not groups:
                 del self._by_claim[key]
+
+
+def is_helped(
+    entity: QueuedEntity,
+    event: ClusterEvent,
+    hint_failed: HintFailed | None,
+    plugins: frozenset[str] | None = None,
+) -> bool:
+    """Returns whether the event may help the entity: by the hints of these plugins, or of those
+    that refused it. A hint that raises counts as "may help"."""
+    try:
+        if plugins is not None and isinstance(entity, QueuedPod):
+            return may_help(entity, plugins, event)
+        return entity.is_helped_by(event)
+    except Exception as error:
+        _report(hint_failed, entity, error)
+        return True
+
+
+def _report(hint_failed: HintFailed | None, entity: QueuedEntity, error: Exception) -> None:
+    if hint_failed is None:
+        raise error
+    hint_failed(entity, error)

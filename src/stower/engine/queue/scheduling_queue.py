@@ -22,10 +22,9 @@ from stower.engine.queue.entities import (
     QueuedEntity,
     QueuedPod,
     QueuedTree,
-    may_help,
 )
 from stower.engine.queue.heap import LazyHeap
-from stower.engine.queue.hint_groups import HintGroups
+from stower.engine.queue.hint_groups import HintFailed, HintGroups, is_helped
 from stower.framework.cluster_events import (
     PENDING_POD_CHANGES,
     Change,
@@ -64,11 +63,19 @@ class SchedulingQueue:
         self,
         limits: Limits,
         gate_failed: Callable[[QueuedPod, str], None] = lambda queued, error: None,
+        hint_failed: HintFailed | None = None,
     ) -> None:
-        """`gate_failed` reports a pod that waits because a PreEnqueue plugin raised an error."""
+        """`gate_failed` reports a pod that waits because a PreEnqueue plugin raised an error,
+        `hint_failed` an entity whose queueing hint raised one; None: the error is raised."""
         self._limits = limits
         self._gate_failed = gate_failed
+        self._hint_failed = hint_failed
         self.trees: TreeHolder | None = None
+        self.incoming: dict[tuple[str, str], int] = {}  # moves by place and event, so far
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all entities."""
         self._pods: dict[str, QueuedPod] = {}
         self._active: LazyHeap[QueuedEntity] = LazyHeap()
         self._backoff: LazyHeap[QueuedEntity] = LazyHeap()
@@ -77,7 +84,7 @@ class SchedulingQueue:
         # without any event.
         self._flush: LazyHeap[QueuedEntity] = LazyHeap()
         self._preemptors: dict[str, QueuedEntity] = {}  # by the uid of a victim that is to go
-        self._groups = HintGroups()
+        self._groups = HintGroups(self._hint_failed)
         # The entity whose attempt takes several steps, and the events since it began.
         self._deciding: QueuedEntity | None = None
         self._events_in_flight: list[ClusterEvent] = []
@@ -85,7 +92,6 @@ class SchedulingQueue:
         self._gated: dict[tuple[str, str], dict[str, QueuedEntity]] = {}
         self._turn = 0
         self._event = ""  # the event that moves entities now, as metrics name it
-        self.incoming: dict[tuple[str, str], int] = {}  # moves by place and event, so far
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -266,7 +272,8 @@ class SchedulingQueue:
     def _is_helped(self, entity: QueuedEntity) -> bool:
         priority = entity.priority
         return len(self._events_in_flight) >= EVENTS_IN_FLIGHT_MAX or any(
-            (h.priority_max is None or priority <= h.priority_max) and entity.is_helped_by(h)
+            (h.priority_max is None or priority <= h.priority_max)
+            and is_helped(entity, h, self._hint_failed)
             for h in self._events_in_flight
         )
 
@@ -293,6 +300,27 @@ class SchedulingQueue:
             self._to_error_backoff(entity, now_ns)
         else:
             self._gate(entity, *gate, now_ns)
+
+    def hold_back(self, entity: QueuedEntity, due_ns: int) -> None:
+        """Takes an entity out of its place; it is tried at `due_ns`, and not before."""
+        self._leave(entity)
+        entity.place = Place.ERROR_BACKOFF
+        self._event = FAILURE
+        self._count("backoff")
+        self._next_turn(entity)
+        self._error_backoff.push(due_ns, entity)
+
+    def withdraw(self, entity: QueuedEntity) -> None:
+        """Takes an entity out of its place; the caller gives it another one."""
+        self._leave(entity)
+
+    def take(self, pod: QueuedPod) -> None:
+        """Takes a pod out of its place, or out of its tree: it is in flight."""
+        if pod.tree is not None:
+            self.release(pod)
+        else:
+            self._leave(pod)
+            pod.place = Place.IN_FLIGHT
 
     def _to_error_backoff(self, entity: QueuedEntity, now_ns: int) -> None:
         entity.place = Place.ERROR_BACKOFF
@@ -375,7 +403,9 @@ class SchedulingQueue:
         """Evaluates gates again if a hint of their plugin says that the event may open them."""
         for (_, name), pods in [*self._gated.items()]:
             for pod in [*pods.values()]:
-                if isinstance(pod, QueuedPod) and may_help(pod, frozenset((name,)), cluster_event):
+                if isinstance(pod, QueuedPod) and is_helped(
+                    pod, cluster_event, self._hint_failed, frozenset((name,))
+                ):
                     self._to_active(pod, now_ns)
 
     def _on_victim_deletion(self, cluster_event: ClusterEvent, now_ns: int) -> QueuedEntity | None:
@@ -406,7 +436,7 @@ class SchedulingQueue:
                 self._leave(entity)
                 self._to_active(entity, now_ns)
         elif entity.place is Place.UNSCHEDULABLE:
-            if entity.is_helped_by(cluster_event):
+            if is_helped(entity, cluster_event, self._hint_failed):
                 self._wake(entity, now_ns)
             elif entity.hint_key != entity.make_hint_key():
                 self._groups.remove(entity)

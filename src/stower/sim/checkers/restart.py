@@ -30,6 +30,9 @@ class Restart(Checker):
         said = fresh.step(Listed(found), now_ns)
         while (due_ns := fresh.next_wake_ns) is not None and due_ns <= now_ns:
             said += fresh.step(Tick(), now_ns)
+        if fresh.errors.counts:
+            (_, text, about), *_ = fresh.errors.take_log_lines()
+            raise self.violation(f"a rebuilt engine fails: {text} ({about})")
         binds = [w for w in said if isinstance(w, Bind)]
         if binds:
             raise self.violation(
