@@ -219,6 +219,9 @@ def _node_kinds(change: ObjectChange) -> Kind:
         kinds |= Kind.NODE_LABELS
     if old.spec != new.spec:
         kinds |= Kind.TAINTS
+    if old.status.images != new.status.images:
+        # A node that is ready for a warm pool wakes all users that wait, in the order of arrival.
+        kinds |= Kind.OWN
     if old.status != new.status or old.metadata.annotations != new.metadata.annotations:
         kinds |= Kind.OTHER
     return kinds
