@@ -447,7 +447,7 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "attempts": (Planted(every_change_helps, 0), Planted(tried_each_second, 0)),
     "evictions": (Planted(evictions_help_anywhere, 13), Planted(nominations_forgotten, 34)),
     "hold-and-wait": (Planted(nothing_is_releasable, 11), Planted(never_given_back, 11)),
-    "preemptions": (Planted(one_victim_too_many, 4), Planted(nominated_pods_sleep, 3)),
+    "preemptions": (Planted(one_victim_too_many, 4), Planted(nominated_pods_sleep, 4)),
     "admissions": (Planted(room_of_leaving_pods, 0), Planted(selectors_ignored, 0)),
     "approvals": (Planted(granted_whole, 2), Planted(asked_once, 31)),
     "migrations": (Planted(above_any_watermark, 0), Planted(half_the_watermark, 9)),
