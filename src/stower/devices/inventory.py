@@ -403,8 +403,10 @@ class Inventory:
         for name in dict.fromkeys([*self._parts, *devices.slices] if is_all else names or ()):
             pools |= dict.fromkeys(self._read_slice(name, rules, seen[1] != self._seen[1]))
         self._seen = seen
-        for pool in pools:
-            self._publish(pool)
+        # All are withdrawn first: a slice may have gone from one pool to another.
+        withdrawn = {pool: self._withdraw(pool) for pool in pools}
+        for pool, old in withdrawn.items():
+            self._publish(pool, old)
 
     def _read_slice(self, name: str, rules: tuple[Any, ...], again: bool) -> list[PoolID]:
         """A slice that may have changed. Returns the pools that it was in and is in, if it has."""
@@ -424,9 +426,9 @@ class Inventory:
             self._taking += new.takes_of_node
         return changed
 
-    def _publish(self, id: PoolID) -> None:
-        """A pool some of whose slices have changed."""
-        old, new = self._published.pop(id, None), None
+    def _withdraw(self, id: PoolID) -> PublishedPool | None:
+        """Removes what is published of a pool, and returns it."""
+        old = self._published.pop(id, None)
         if old is not None:
             for part in old.of_nodes:
                 del self._by_node[part.only_node][part.name]
@@ -434,6 +436,11 @@ class Inventory:
                 del self._wide[part.name]
             self._for_others.pop(id, None)
             del self.pools[id]
+        return old
+
+    def _publish(self, id: PoolID, old: PublishedPool | None) -> None:
+        """Publishes a pool some of whose slices have changed. `old`: what was withdrawn of it."""
+        new = None
         if self._of_pools[id]:
             new = self._published[id] = PublishedPool(id, self._of_pools[id].values())
             for part in new.of_nodes:
@@ -452,8 +459,9 @@ class Inventory:
         for name in dict.fromkeys(name for published in both for name in published.names):
             self.log.add(name)
             self._versions[name] = self._changes
-            if not self._by_node[name]:
-                del self._by_node[name], self._versions[name]
+            if not self._by_node.get(name):
+                self._by_node.pop(name, None)
+                del self._versions[name]
 
     def version_for(self, node: Node) -> tuple[int, int]:
         """Another one when what the node reaches may be another."""

@@ -27,6 +27,7 @@ from stower.model.kinds import (
     PodScheduling,
     ResourceClaim,
 )
+from stower.state.device_quantities import has_readable_quantities
 from stower.state.devices import extended_claim_owner
 
 STORED: Final = (*STORAGE, *DEVICES, *GROUPS, *NEGOTIATING)
@@ -86,10 +87,14 @@ class ObjectEvents:
             self._store_object(obj, is_deleted)
 
     def _store_object(self, obj: ApiObject, is_deleted: bool) -> None:
+        """Applies an object of a kind that the state stores. A slice or claim with an unreadable
+        quantity counts as deleted, as a node does."""
         store = self._store(obj)
         if store is None:
             self._keep(obj, is_deleted)
             return
+        if isinstance(obj, DEVICES) and not is_deleted:
+            is_deleted = not has_readable_quantities(obj)
         old = store.api_object(obj)
         if is_deleted:
             store.drop(obj)

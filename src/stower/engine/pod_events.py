@@ -69,6 +69,10 @@ class PodEvents:
             self._remove(uid)
             return
         entry = state.pods.get(uid)
+        if entry is not None and entry.key != pod.key:
+            # No API server changes a name. What is kept by name is as if this was another pod.
+            self._remove(uid)
+            entry = None
         try:
             if pod.spec.node_name:
                 self._apply_placed(entry, pod)

@@ -165,6 +165,7 @@ class Devices:
                 else:
                     # Another part of the claim has changed: the assumed status stands.
                     self._assumed_claims[key] = msgspec.structs.replace(obj, status=assumed.status)
+            self._forget_extended_owner(key)
             self._claims[key] = obj
             if key in self._revoked_versions and not self.is_revoked(obj):
                 del self._revoked_versions[key]
@@ -191,13 +192,11 @@ class Devices:
         self.generation += 1
         name = obj.metadata.name
         if isinstance(obj, ResourceClaim):
+            self._forget_extended_owner(obj.metadata.key)
             self._claims.pop(obj.metadata.key, None)
             self._release_assumed(obj.metadata.key)
             self._expected_versions.pop(obj.metadata.key, None)
             self._revoked_versions.pop(obj.metadata.key, None)
-            owner = extended_claim_owner(obj)
-            if self._extended_claim_by_pod.get(owner) == obj.metadata.key:
-                del self._extended_claim_by_pod[owner]
             self._recount(obj.metadata.key)
         elif isinstance(obj, ResourceSlice):
             self.slices.pop(name, None)
@@ -210,6 +209,13 @@ class Devices:
             self.rules.pop(name, None)
             self.rule_generation += 1
             self.slice_generation += 1
+
+    def _forget_extended_owner(self, key: str) -> None:
+        """Drops the claim's pod, as the API has had it: it may have another owner now, or none."""
+        old = self._claims.get(key)
+        owner = extended_claim_owner(old) if old is not None else ""
+        if owner and self._extended_claim_by_pod.get(owner) == key:
+            del self._extended_claim_by_pod[owner]
 
     def _supersedes(self, obj: ResourceClaim, assumed: ResourceClaim) -> bool:
         """Returns whether the claim in the API ends the assumption."""

@@ -17,6 +17,7 @@ from stower.state.arrays import Ints, cells_of, grow_array
 
 # Changes of one image's node count that are kept before those that no row uses are dropped.
 HISTORY_MAX: Final = 64
+NO_ROWS: Final[NDArray[np.intp]] = np.array((), np.intp)
 
 
 class Images:
@@ -107,6 +108,8 @@ class Images:
         """Returns the rows that have the image, sorted, and the image's size in bytes."""
         found = self._row_arrays.get(name)
         if found is None:
+            if name not in self._rows:
+                return NO_ROWS, 0  # not kept: nothing bounds the images that pods name
             found = self._row_arrays[name] = np.array(sorted(self._rows.get(name, ())), np.intp)
         return found, self._size_bytes.get(name, 0)
 

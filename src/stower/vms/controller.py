@@ -108,6 +108,9 @@ class VmScheduling:
         if before is not None and before != uid:
             self._forget(Key(kind, before), now_ns)  # another one has its name now
         key = Key(kind, uid)
+        known = self._objects.get(key)
+        if known is not None and known.metadata.key != obj.metadata.key:
+            self._forget(key, now_ns)  # no API server changes a name
         if is_deleted or (isinstance(obj, Pod) and obj.is_terminal):
             if key in self._objects:
                 self._objects[key] = obj

@@ -163,7 +163,7 @@ class Enforcer:
             del self.tentative[uid]
         self.figures.forget(name)
         del self.nodes[name]
-        self.dirty[name] = None
+        self.dirty.pop(name, None)
         self.notes.add(INFO, "Removed node", name)
 
     def on_node_change(self, known: TrackedNode) -> None:

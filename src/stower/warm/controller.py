@@ -317,15 +317,20 @@ class WarmCapacity:
 
     # What it does
 
+    @property
+    def _has_work(self) -> bool:
+        """Whether there are pools, or something is left to do for pools that are no more."""
+        return bool(self.pools or self._former or self.told.has_stale_labels)
+
     def _schedule_round(self, now_ns: int) -> None:
-        if not self.pools:
+        if not self._has_work:
             self._round_ns = None
         elif self._round_ns is None:
             self._round_ns = -(-now_ns // PERIOD_NS) * PERIOD_NS
 
     def run(self, now_ns: int, next_id: Callable[[], int], is_held: bool) -> list[Write]:
         """See Companion."""
-        if not self.pools:
+        if not self._has_work:
             return []
         if any(self._looked_ns < due_ns <= now_ns for due_ns in self._waiting.values()):
             self._is_turn = True
@@ -343,6 +348,7 @@ class WarmCapacity:
             for pool in self.pools.values():
                 writes += self._guarded(pool, lambda p: self._run_round(p, now_ns, next_id))
             writes += self.told.labels(self._labels(), self.state, next_id)
+            self._schedule_round(now_ns)
         elif self._is_short:
             for pool in self.pools.values():
                 writes += self._guarded(pool, lambda p: self.keeping.create_missing(p, next_id))

@@ -136,7 +136,9 @@ class PlaceholderManager:
         self._notes.append(("error", f"{what}: {message}", key or uid))
         if pool is not None:
             pool.problem = f"{what}: {message}"[:PROBLEM_MAX]
-            self._refused_ns[pool.key] = self._state.now_ns + REFUSED_NS
+            now_ns = self._state.now_ns
+            self._refused_ns = {k: due for k, due in self._refused_ns.items() if due > now_ns}
+            self._refused_ns[pool.key] = now_ns + REFUSED_NS
         return True
 
     def notes(self) -> list[tuple[str, str, str]]:

@@ -36,6 +36,11 @@ class StatusWriter:
         """Whether a write is not answered yet."""
         return bool(self._open)
 
+    @property
+    def has_stale_labels(self) -> bool:
+        """Whether nodes may have labels that no pool sets any more."""
+        return bool(self._stale)
+
     def handle_answer(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """Whether it was one of these."""
         about = self._open.pop(id, None)
@@ -44,6 +49,9 @@ class StatusWriter:
             and 400 <= code < 500
             and code not in (CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS)
         ):
+            over = [one for one, due_ns in self._refused_ns.items() if due_ns <= now_ns]
+            for one in over:
+                del self._refused_ns[one]
             self._refused_ns[about] = now_ns + REFUSED_NS
             self._notes.append(("error", f"cannot write status or labels: {message}", about))
         return about is not None

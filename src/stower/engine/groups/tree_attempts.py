@@ -124,6 +124,8 @@ class TreeAttempts:
             self.fail(queued, fault, is_invalid=bool(tree.invalid))
             self._set_conditions(tree, INVALID if tree.invalid else SCHEDULER_ERROR, fault)
             return
+        if members:
+            queued.profile = members[0].profile  # the pod that the tree was queued with may be gone
         for member in members:
             member.attempts += 1
         try:
@@ -202,7 +204,10 @@ class TreeAttempts:
         False where they need not."""
         waits = []
         for member, row in plan:
-            found = self._cycle.negotiate_at(queued.profile, member.entry, row)
+            try:
+                found = self._cycle.negotiate_at(queued.profile, member.entry, row)
+            except ATTEMPT_ERRORS:
+                continue  # `_assume` meets it again, and reports it
             if found is not None:
                 waits.append((member, *found))
         if not waits:
@@ -225,7 +230,11 @@ class TreeAttempts:
         if half:
             message = f"{found.message} (partially bound: {len(half)} of its pods are on nodes)"
             found = found._replace(message=message)
-        victims = self._victims(queued, tree, found)
+        try:
+            victims = self._victims(queued, tree, found)
+        except ATTEMPT_ERRORS as error:  # tried again with backoff
+            message = f"{found.message}. preemption: {error}"
+            return self._report(queued, found._replace(message=message, exhausted=True))
         if victims is None:
             return self._report(queued, found)
         if not victims.plan:
@@ -350,7 +359,11 @@ class TreeAttempts:
                 continue
             seen.add(class_key)
             plugins |= {p.name for p in queued.profile.filters if p.is_relevant(entry.shape)}
-            diagnosis, post_filter_result = self._cycle.diagnose(queued.profile, entry)
+            try:
+                diagnosis, post_filter_result = self._cycle.diagnose(queued.profile, entry)
+            except ATTEMPT_ERRORS as error:  # this pod's only; the group's result stands
+                notes[class_key] = str(error)
+                continue
             if diagnosis is not None:
                 plugins |= diagnosis.plugins
                 notes[class_key] = diagnosis.message(post_filter_result.message)

@@ -11,6 +11,7 @@ Source: seed 001 ("placeholders do not count").
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from stower.engine.attempt_errors import ATTEMPT_ERRORS
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.framework.profile import Profile
 from stower.framework.retries import CONFLICT, UNKNOWN
@@ -97,14 +98,21 @@ class TrialPlacement:
         self._cycle = cycle
 
     def select_row(self, entry: PodEntry) -> int:
-        """Returns the row, -1 for none or where another scheduler places the pod."""
+        """Returns the row, -1 for none, where another scheduler places the pod, and where its
+        attempt would end with an error."""
         profile = self._profiles.get(entry.pod.spec.scheduler_name)
-        return self._cycle.choose(profile, entry) if profile is not None else -1
+        try:
+            return self._cycle.choose(profile, entry) if profile is not None else -1
+        except ATTEMPT_ERRORS:
+            return -1
 
     def fits(self, entry: PodEntry, row: int) -> bool:
-        """Returns whether the row passes all filters for the pod."""
+        """Returns whether the row passes all filters for the pod, none of which fails."""
         profile = self._profiles.get(entry.pod.spec.scheduler_name)
-        return profile is not None and self._cycle.fits(profile, entry, row)
+        try:
+            return profile is not None and self._cycle.fits(profile, entry, row)
+        except ATTEMPT_ERRORS:
+            return False
 
 
 class DisplacedPods:
