@@ -37,7 +37,9 @@ def faults(options: str) -> str:
 ROWS: Final = (
     Row("fuzz", 6, "env FUZZ=all python -m pytest -n 2 -m more tests/fuzz",
         "more than 100,000 mutated objects through every decoder and endpoint"),
-    Row("generators", 3, "python -m pytest -n 2 --dist worksteal -m long tests",
+    Row("histories", 12, "python -m pytest -n 2 -m long tests/fuzz/test_histories.py",
+        "20,000 histories of objects of every kind through the whole engine"),
+    Row("generators", 3, "python -m pytest -n 2 --dist worksteal -m long --ignore tests/fuzz tests",
         "models against thousands of drawn clusters and histories, days of hubs"),
     Row("seeds", 10, faults("--only devices --seeds 2000"), "2,000 small clusters with all faults"),
     Row("seeds-negotiate", 10, faults("--only devices,negotiation --seeds 300"),

@@ -1,0 +1,288 @@
+"""What the fuzzer of histories has found, one test for each kind: objects that raised an error out
+of a step, or an internal error, or were kept for ever."""
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.groups.tree_preemption import TreePreemption
+from stower.framework.events import Observed, WatchType
+from stower.model.kinds import (
+    Node,
+    Pod,
+    PodGroup,
+    ResourceClaim,
+    ResourceSlice,
+    WarmPool,
+)
+from stower.model.raw import decode
+from stower.model.times import SECOND_NS
+from stower.state.tallies import TooManyVisits
+from tests.builders import make_node, make_pod
+from tests.device_builders import device, device_class, device_slice, request, resource_claim
+from tests.fuzz.cluster import Act, Cluster
+from tests.fuzz.mutants import text_of
+from tests.group_builders import make_composite, make_group, members
+
+BYSTANDER: Final = Act("bystander")
+
+
+def shown(*objects: Any) -> Cluster:
+    """A cluster to which these came, one after the other; and a bystander, who is bound at once."""
+    cluster = Cluster()
+    for obj in objects:
+        cluster.server.put(obj)
+        cluster.deliver()
+    cluster.act(BYSTANDER)
+    return cluster
+
+
+def made(view: type[Any], name: str, **fields: Any) -> Any:
+    """An object of namespace default."""
+    meta = {"name": name, "namespace": "default", "uid": f"{view.__name__}-{name}"}
+    meta |= fields.pop("metadata", {})
+    return decode(text_of({"metadata": meta, **fields}), view)
+
+
+def test_pod_group_with_two_topology_keys_under_a_composite_group() -> None:
+    """Its scope is two levels below its parent's: the search raised a KeyError on each attempt."""
+    group = make_group(
+        "pp", parent="top", key="zone",
+        annotations={"stower.dev/preferred-topology": "kubernetes.io/hostname"},
+    )  # fmt: skip
+    node = make_node("n1", labels={"zone": "z", "kubernetes.io/hostname": "n1"})
+    cluster = shown(node, make_composite("top"), group, *members("pp", 1))
+    assert "uid-of-default-pp-0" in cluster.bound
+
+
+BAD: Final = ("Bogus", "", "1e", "--1")
+
+
+@pytest.mark.parametrize("text", BAD)
+@pytest.mark.parametrize("part", ["capacity", "policy", "counter", "consumed", "multiplier"])
+def test_slice_with_an_unreadable_quantity_counts_as_none(part: str, text: str) -> None:
+    """It raised an error in the state of devices, which ends the process."""
+    one: Any = {"name": "d1"}
+    more: dict[str, Any] = {}
+    if part == "capacity":
+        one["capacity"] = {"memory": {"value": text}}
+    elif part == "policy":
+        one["capacity"] = {"memory": {"value": "1Gi", "requestPolicy": {"default": text}}}
+    elif part == "counter":
+        more["sharedCounters"] = [{"name": "s", "counters": {"c": {"value": text}}}]
+    elif part == "consumed":
+        one["consumesCounters"] = [{"counterSet": "s", "counters": {"c": {"value": text}}}]
+    else:
+        one["nodeAllocatableResourceMappings"] = {"cpu": {"allocationMultiplier": text}}
+    good = device_slice("n1", device("d0"), pool="zz")  # tried last
+    pods = [make_pod(f"p{i}", resourceClaims=[{"name": "c", "resourceClaimName": f"c{i}"}])
+            for i in range(2)]  # fmt: skip
+    cluster = shown(
+        make_node("n1"), device_class(), device_slice("n1", one, **more), good,
+        *(resource_claim(f"c{i}", request()) for i in range(2)), *pods,
+    )  # fmt: skip
+    cluster.calm()
+    assert [p.metadata.uid in cluster.bound for p in pods] == [True, False]
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_claim_with_an_unreadable_quantity_counts_as_none(text: str) -> None:
+    """A pod waits for it, and others have the devices."""
+    claim = resource_claim("c1", request(memory=text))
+    pods = [make_pod(f"p{i}", resourceClaims=[{"name": "c", "resourceClaimName": f"c{i}"}])
+            for i in (1, 2)]  # fmt: skip
+    cluster = shown(
+        make_node("n1"), device_class(), device_slice("n1", device("d0", memory="1Gi")), claim,
+        resource_claim("c2", request()), *pods,
+    )  # fmt: skip
+    cluster.calm()
+    assert [p.metadata.uid in cluster.bound for p in pods] == [False, True]
+
+
+def test_slices_that_exchange_their_pools() -> None:
+    """Both were made anew, each under the name that the other had, before anybody asked."""
+    claims = [resource_claim(f"c{i}", request()) for i in range(4)]
+    pods = [make_pod(f"p{i}", resourceClaims=[{"name": "c", "resourceClaimName": f"c{i}"}])
+            for i in range(4)]  # fmt: skip
+
+    def slices(*pools: str) -> list[ResourceSlice]:
+        return [
+            msgspec.structs.replace(
+                one, metadata=msgspec.structs.replace(one.metadata, name=f"s{i}")
+            )
+            for i, one in enumerate(device_slice("", device(f"d-{p}"), pool=p) for p in pools)
+        ]
+
+    cluster = shown(make_node("n1"), device_class(), *slices("a", "b"), *claims, pods[0])
+    for one in slices("b", "a"):
+        cluster.server.put(one)
+    cluster.deliver()
+    cluster.server.put(pods[1])
+    cluster.deliver()
+    for one in slices("c", "d"):
+        cluster.server.put(one)
+    cluster.server.put(pods[2])
+    cluster.act(BYSTANDER)
+    cluster.calm()
+    assert all(pod.metadata.uid in cluster.bound for pod in pods[:3])
+
+
+@pytest.mark.parametrize("node", ["", "n1"])
+def test_pod_whose_namespace_changes_is_another_pod(node: str) -> None:
+    """Groups are kept by namespace and name: the pod could not be taken out of its old one."""
+    cluster = shown(make_node("n1"), make_group("g1", least=2), *members("g1", 1, node=node))
+    (pod,) = members("g1", 1, namespace="b", uid="uid-of-default-g1-0", node=node)
+    cluster.step(Observed(WatchType.MODIFIED, pod))
+    cluster.step(Observed(WatchType.DELETED, pod))
+    assert not cluster.engine.state.groups.members
+    vms: Any = cluster.engine.state.companions["AutoscaleEnforcer"]
+    assert not [name for name in vms._by_name if name[1].endswith("g1-0")]
+
+
+def test_placeholder_whose_devices_cannot_be_judged_stays_where_it_is() -> None:
+    """The plan of where placeholders would go meets the error that ends an attempt of their own."""
+    node = make_node("n1")
+    mapping = {"cpu": {"capacityKey": "memory"}}  # of a capacity that the device does not have
+    bad = device("d0", nodeAllocatableResourceMappings=mapping)
+    spec = {
+        "users": {"matchLabels": {"role": "user"}},
+        "placeholders": {"selector": {"matchLabels": {"role": "placeholder"}}},
+    }
+    placeholder = make_pod(
+        "held", node="n1", labels={"role": "placeholder"}, priority=-10,
+        resourceClaims=[{"name": "c", "resourceClaimName": "c1"}],
+    )  # fmt: skip
+    cluster = shown(
+        node, make_node("n2"), device_class(), device_slice("", bad),
+        resource_claim("c1", request()), make_pod("u", node="n2", labels={"role": "user"}),
+        made(WarmPool, "w", spec=spec), placeholder,
+    )  # fmt: skip
+    for seconds in (10, 70, 70):
+        cluster.now_ns += seconds * SECOND_NS
+        cluster.act(Act("tick"))
+    cluster.act(BYSTANDER)
+
+
+def test_group_whose_pods_are_replaced_by_those_of_another_scheduler() -> None:
+    """The tree went on with the profile of the first pod, whose plugins fail for the others."""
+    first, *others = members("g1", 3)
+    others = [
+        msgspec.structs.replace(
+            pod, spec=msgspec.structs.replace(pod.spec, scheduler_name="second")
+        )
+        for pod in others
+    ]
+    cluster = shown(make_node("n1"), make_group("g1", least=2), first, others[0])
+    cluster.server.remove(first)
+    cluster.deliver()
+    cluster.now_ns += 60 * SECOND_NS
+    cluster.act(Act("tick"))
+    cluster.server.put(others[1])
+    cluster.deliver()
+    cluster.calm()
+    assert all(pod.metadata.uid in cluster.bound for pod in others)
+
+
+def test_group_whose_diagnosis_fails_is_refused_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What ends an attempt may come as late as in the diagnosis of one of the pods."""
+
+    def fail(*_: Any) -> Any:
+        raise TooManyVisits("too many pods to compare with")
+
+    monkeypatch.setattr(SchedulingCycle, "diagnose", fail)
+    monkeypatch.setattr(TreePreemption, "find", fail)
+    pods = members("g1", 2, cpu="3", priority=5)
+    group = make_group("g1", least=2, priority=5)
+    cluster = shown(make_node("n1"), make_pod("low", cpu="2", node="n1"), group, *pods)
+    cluster._settle()
+    conditions = cluster.server.get(PodGroup, "default/g1").status.conditions
+    assert "too many pods" in conditions[0].message
+
+
+@pytest.mark.parametrize("volume", [{"rbd": {"monitors": ["m"], "image": "i"}},
+                                    {"persistentVolumeClaim": {"claimName": "v"}}])  # fmt: skip
+def test_placed_pod_whose_volumes_change(volume: Any) -> None:
+    """No API server changes them; the pod could not be taken off its node any more."""
+    cluster = shown(make_node("n1"))
+    for name in ("a", "b"):
+        one = make_pod(node="n1", volumes=[{"name": "v", **volume}])
+        text = text_of(msgspec.to_builtins(one)).replace(b'"m"', f'"{name}"'.encode())
+        pod = decode(text.replace(b'"v"', f'"{name}"'.encode()), Pod)
+        cluster.server.put(pod)
+        cluster.deliver()
+    cluster.server.remove(pod)
+    cluster.act(BYSTANDER)
+    volumes = cluster.engine.state.volumes
+    assert not volumes._disks
+    assert not volumes._users
+
+
+def test_placed_pod_whose_claim_is_another() -> None:
+    """The claim that was made for a pod is named in its status."""
+
+    def pod(claim: str) -> Pod:
+        entry = {"name": "c", "resourceClaimName": claim}
+        document = msgspec.to_builtins(
+            make_pod(node="n1", resourceClaims=[{"name": "c", "resourceClaimTemplateName": "t"}])
+        )
+        document["status"] = {"resourceClaimStatuses": [entry]}
+        return decode(text_of(document), Pod)
+
+    cluster = shown(make_node("n1"), pod("c1"), pod("c2"))
+    users = cluster.engine.state.devices._users
+    assert [*users] == ["default/c2"]
+    cluster.server.remove(pod("c2"))
+    cluster.deliver()
+    assert not users
+
+
+def test_claim_of_extended_resources_whose_owner_changes() -> None:
+    """The pod that it was made for does not have it any more."""
+    notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
+
+    def claim(uid: str) -> ResourceClaim:
+        owner = {"kind": "Pod", "name": "p", "uid": uid, "apiVersion": "v1", "controller": True}
+        return made(
+            ResourceClaim, "c1", metadata={"annotations": notes, "ownerReferences": [owner]}
+        )
+
+    cluster = shown(claim("u1"), claim("u2"))
+    devices = cluster.engine.state.devices
+    assert devices.extended_resource_claim("u1") is None
+    assert devices.extended_resource_claim("u2") is not None
+    cluster.server.remove(claim("u2"))
+    cluster.deliver()
+    assert not devices._extended_claim_by_pod
+
+
+def test_label_of_the_last_pool_goes_with_it() -> None:
+    """Nothing was done any more once there was no pool."""
+    label = "example.com/warm"
+    spec = {
+        "users": {"matchLabels": {"role": "user"}}, "images": {"names": ["i"], "label": label},
+    }  # fmt: skip
+    pool = made(WarmPool, "w", spec=spec)
+    cluster = shown(make_node("n1", labels={label: "true"}, images={"i": 1}), pool)
+    cluster.server.remove(pool)
+    cluster.deliver()
+    for _ in range(3):
+        cluster.now_ns += 10 * SECOND_NS
+        cluster.act(Act("tick"))
+        cluster._settle()
+    assert label not in (cluster.server.get(Node, "n1").metadata.labels or {})
+    warm: Any = cluster.engine.state.companions["WarmCapacity"]
+    assert not warm._former
+    assert warm.next_wake_ns is None
+
+
+def test_images_that_no_node_has_are_not_kept() -> None:
+    """Pods may name ever new ones."""
+    known = [{"name": "i", "image": "example.com/i:1"}]
+    pods = [make_pod(f"p{i}", image=f"example.com/i:{i}", initContainers=known) for i in range(20)]
+    nodes = make_node("n1", images={"example.com/i:1": 10**9}), make_node("n2")
+    cluster = shown(*nodes, *pods)
+    assert [*cluster.engine.state.images._row_arrays] == ["example.com/i:1"]
