@@ -93,9 +93,16 @@ class ObjectEvents:
         if store is None:
             self._keep(obj, is_deleted)
             return
-        if isinstance(obj, DEVICES) and not is_deleted:
-            is_deleted = not has_readable_quantities(obj)
         old = store.api_object(obj)
+        if isinstance(obj, DEVICES) and not is_deleted:
+            # The quantities of a claim that is known have been checked, unless they have changed.
+            is_checked = (
+                isinstance(obj, ResourceClaim)
+                and old is not None
+                and old.spec == obj.spec
+                and old.status.allocation == obj.status.allocation
+            )
+            is_deleted = not is_checked and not has_readable_quantities(obj)
         if is_deleted:
             store.drop(obj)
         else:

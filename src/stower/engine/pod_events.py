@@ -62,14 +62,16 @@ class PodEvents:
         state = self._state
         uid = pod.metadata.uid
         state.other_scheduler_pods.pop(uid, None)
-        known = state.uid_by_key.get(pod.key, uid)
+        key = pod.key
+        known = state.uid_by_key.get(key, uid)
         if known != uid:
             self.handle_deletion(known)  # another pod has its name now
         if pod.status.phase in TERMINAL:
             self._remove(uid)
             return
         entry = state.pods.get(uid)
-        if entry is not None and entry.key != pod.key:
+        meta, old = pod.metadata, entry.pod.metadata if entry is not None else None
+        if old is not None and (old.name, old.namespace) != (meta.name, meta.namespace):
             # No API server changes a name. What is kept by name is as if this was another pod.
             self._remove(uid)
             entry = None

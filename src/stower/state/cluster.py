@@ -19,7 +19,7 @@ from stower.model.resources import Claimed
 from stower.state.arrays import add_usage
 from stower.state.budgets import Budgets
 from stower.state.carried_terms import CarriedTerms
-from stower.state.devices import Devices, claim_keys
+from stower.state.devices import Devices
 from stower.state.groups import Groups
 from stower.state.negotiations import Negotiations
 from stower.state.node_rows import NodeRows
@@ -238,7 +238,16 @@ class ClusterState(NodeRows):
     def _move(self, entry: PodEntry, pod: Pod, shape: Shape, node_name: str) -> None:
         """Replaces the pod's object and places it on this node; an empty name is no node."""
         here = self.node_names[entry.row] if entry.row >= 0 else ""
-        is_same = shape is entry.shape and _has_same_objects(entry.pod, pod, shape)
+        is_same = shape is entry.shape
+        if is_same and here and (shape.has_storage or shape.has_claims):
+            # Its place is counted for its volumes and claims too. Volumes are immutable in the API,
+            # the names of claims that were made for a pod come with its status.
+            old = entry.pod
+            is_same = (
+                old.spec.volumes == pod.spec.volumes
+                and old.spec.resource_claims == pod.spec.resource_claims
+                and old.status.resource_claim_statuses == pod.status.resource_claim_statuses
+            )
         if here == node_name and (is_same or not here):
             self._set_view(entry, pod, shape)
             return
@@ -345,11 +354,3 @@ class ClusterState(NodeRows):
         self.carried_terms.grow(self.capacity)
         for listener in self.placement_listeners:
             listener.grow(self.capacity)
-
-
-def _has_same_objects(old: Pod, new: Pod, shape: Shape) -> bool:
-    """Returns whether a pod uses the same volumes and claims as before: its place is counted for
-    them too. Volumes are immutable in the API, names of claims come with the pod's status."""
-    if shape.has_storage and old.spec.volumes != new.spec.volumes:
-        return False
-    return not shape.has_claims or claim_keys(old) == claim_keys(new)

@@ -5,6 +5,7 @@ Must not know what a quantity is used for.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from stower.model.kinds import DeviceObject, ResourceClaim, ResourceSlice
 from stower.model.kinds.resource_slice import Device, DeviceCapacity, QuantityText
@@ -15,14 +16,28 @@ def has_readable_quantities(obj: DeviceObject) -> bool:
     """Returns whether all quantities of an object can be parsed. Costs a parse for each quantity
     that the object has."""
     if isinstance(obj, ResourceSlice):
-        quantities = _slice_quantities(obj)
-    elif isinstance(obj, ResourceClaim):
-        quantities = _claim_quantities(obj)
-    else:
+        return all(map(_is_readable, _slice_quantities(obj)))
+    if not isinstance(obj, ResourceClaim):
         return True
+    # Claims change with each decision that uses them: no call for each part.
+    amounts = []
+    for request in obj.spec.devices.requests or ():
+        for alternative in (request.exactly, *(request.first_available or ())):
+            if alternative is not None and alternative.capacity is not None:
+                amounts.append(alternative.capacity.requests)
+    allocation = obj.status.allocation
+    for result in (allocation.devices.results or ()) if allocation is not None else ():
+        amounts.append(result.consumed_capacity)
+    for found in amounts:  # noqa: SIM110 (a generator is a call for each part)
+        if found and not all(map(_is_readable, found.values())):
+            return False
+    return True
+
+
+@lru_cache(maxsize=65536)
+def _is_readable(text: QuantityText) -> bool:
     try:
-        for quantity in quantities:
-            quantity_of(quantity)
+        quantity_of(text)
     except QuantityError:
         return False
     return True
@@ -60,15 +75,3 @@ def _policy_quantities(capacity: DeviceCapacity) -> Iterator[QuantityText]:
     if policy.valid_range is not None:
         bounds = (policy.valid_range.min, policy.valid_range.max, policy.valid_range.step)
         yield from (bound for bound in bounds if bound is not None)
-
-
-def _claim_quantities(claim: ResourceClaim) -> Iterator[QuantityText]:
-    for request in claim.spec.devices.requests or ():
-        alternatives = request.first_available or ()
-        exactly = () if request.exactly is None else (request.exactly,)
-        for alternative in (*exactly, *alternatives):
-            if alternative.capacity is not None:
-                yield from (alternative.capacity.requests or {}).values()
-    allocation = claim.status.allocation
-    for result in (allocation.devices.results or ()) if allocation is not None else ():
-        yield from (result.consumed_capacity or {}).values()

@@ -165,7 +165,8 @@ class Devices:
                 else:
                     # Another part of the claim has changed: the assumed status stands.
                     self._assumed_claims[key] = msgspec.structs.replace(obj, status=assumed.status)
-            self._forget_extended_owner(key)
+            if self._extended_claim_by_pod:
+                self._forget_extended_owner(key)
             self._claims[key] = obj
             if key in self._revoked_versions and not self.is_revoked(obj):
                 del self._revoked_versions[key]
