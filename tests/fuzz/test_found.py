@@ -286,3 +286,18 @@ def test_images_that_no_node_has_are_not_kept() -> None:
     nodes = make_node("n1", images={"example.com/i:1": 10**9}), make_node("n2")
     cluster = shown(*nodes, *pods)
     assert [*cluster.engine.state.images._row_arrays] == ["example.com/i:1"]
+
+
+def test_pod_that_another_vm_owns_now() -> None:
+    """The pod of the first VM was remembered for ever."""
+
+    def pod(vm: str) -> Pod:
+        owner = {"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "name": vm, "uid": vm,
+                 "controller": True}  # fmt: skip
+        document = msgspec.to_builtins(make_pod(node="n1"))
+        document["metadata"]["ownerReferences"] = [owner]
+        return decode(text_of(document), Pod)
+
+    cluster = shown(make_node("n1"), pod("m1"), pod("m2"))
+    vms: Any = cluster.engine.state.companions["AutoscaleEnforcer"]
+    assert [*vms._approved._pods] == ["m2"]

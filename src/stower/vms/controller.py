@@ -111,6 +111,8 @@ class VmScheduling:
         known = self._objects.get(key)
         if known is not None and known.metadata.key != obj.metadata.key:
             self._forget(key, now_ns)  # no API server changes a name
+        if isinstance(known, Pod):
+            self._approved.drop_pod(known)  # its owner may be another now
         if is_deleted or (isinstance(obj, Pod) and obj.is_terminal):
             if key in self._objects:
                 self._objects[key] = obj
