@@ -5,6 +5,7 @@ prints each broken law, and shrinks and saves a failing run as a script and a re
 import multiprocessing
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,15 +124,18 @@ def run_order(order: Order, output: Output, folder: Path) -> bool:
                 update(len(found), order.seeds)
     found.sort(key=lambda finding: finding.seed)
     broken = [finding for finding in found if finding.law]
+    for known, count in sorted(_count_known(found).items()):
+        note(f"known: {known} in {count:,} of {len(found):,} runs (docs/simulator.md)")
     for finding in broken[:FAILURES_MAX]:
         _print_finding(finding)
         _save_and_shrink(finding, order, folder)
     if output is Output.TABLE:
-        columns = ("seeds", "broken", "steps", "virtual hours", "faults")
-        out = table("Runs with faults", *columns, right=columns[:4])
+        columns = ("seeds", "broken", "known", "steps", "virtual hours", "faults")
+        out = table("Runs with faults", *columns, right=columns[:5])
         faults = "drawn by seed" if order.faults is None else ", ".join(order.faults) or "none"
         out.add_row(
-            f"{len(found):,}", f"{len(broken):,}", f"{sum(f.steps for f in found):,}",
+            f"{len(found):,}", f"{len(broken):,}", f"{sum(bool(f.known) for f in found):,}",
+            f"{sum(f.steps for f in found):,}",
             f"{sum(f.virtual_s for f in found) / 3600:,.1f}", faults,
         )  # fmt: skip
         console().print(out, *report_tables(merge_reports(found)), sep="\n")
@@ -149,6 +153,8 @@ def run_script(path: Path, configuration: dict[str, Any] | None, output: Output)
         emit(finding_json(found), output)
     elif not found.law:
         console().print(f"No law was broken in {found.steps:,} steps, {found.virtual_s:,.0f} s.")
+        for known in found.known:
+            note(f"known: {known} (docs/simulator.md)")
         console().print(*report_tables(merge_reports([found])), sep="\n")
     return not found.law
 
@@ -214,6 +220,11 @@ def _script(seed: int, order: Order) -> Script:
     return script_of(seed, order.faults, order.active_ns, order.size, order.parts)
 
 
+def _count_known(found: list[Finding]) -> Counter[str]:
+    """Returns the number of runs by known finding."""
+    return Counter(known for finding in found for known in finding.known)
+
+
 def _print_finding(finding: Finding) -> None:
     note(f"seed {finding.seed}: the law of {finding.law} is broken: {finding.what}")
     note(f"  faults: {', '.join(finding.faults) or 'none'}; the last steps:")
@@ -225,6 +236,7 @@ def _summary(found: list[Finding], broken: list[Finding]) -> dict[str, Any]:
     return {
         "seeds": len(found),
         "broken": [finding_json(finding) for finding in broken],
+        "known": dict(sorted(_count_known(found).items())),
         "steps": sum(finding.steps for finding in found),
         "virtualSeconds": sum(finding.virtual_s for finding in found),
         "report": report_json(merge_reports(found)),

@@ -17,6 +17,7 @@ from stower.cli.output import bad_input
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.raw import to_invalid_object, without_nulls
+from stower.sim.configurations import configuration_for
 from stower.sim.faults import FAULT_BY_NAME
 from stower.sim.script import (
     HAPPENINGS_MAX,
@@ -37,8 +38,8 @@ SCHEDULERS_MAX: Final = 3  # the first, and those that a fault adds
 
 
 def read_script(path: Path, configuration: dict[str, Any] | None) -> Script:
-    """A script of a file, for schedulers of this configuration. Ends the program where it is
-    none."""
+    """Returns the script of a file, for schedulers of this configuration, or of the one that the
+    script's load needs. Ends the program if the file holds no valid script."""
     try:
         document = without_nulls(read_yaml_document(str(path)))
     except InputError as error:
@@ -48,7 +49,7 @@ def read_script(path: Path, configuration: dict[str, Any] | None) -> Script:
             script = msgspec.convert(document, Script)
         except msgspec.ValidationError as error:
             raise to_invalid_object(error, document) from None
-        _check(script, {*build_engine(configuration).profiles})
+        _check(script, {*build_engine(configuration_for(script, configuration)).profiles})
     except InvalidObject as error:
         raise bad_input(f"{path}: {error}") from None
     return script

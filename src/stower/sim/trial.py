@@ -29,6 +29,7 @@ from stower.sim.claims import Claims
 from stower.sim.configurations import configuration_for
 from stower.sim.controller_process import ControllerProcess
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
+from stower.sim.known_findings import KNOWN_FINDINGS, KnownFinding, find_known
 from stower.sim.large_load import Size
 from stower.sim.link import Weather
 from stower.sim.load import PARTS, draw_script
@@ -55,7 +56,8 @@ VM_ACTORS: Final = (("vm-controller", build_vm_controllers), ("vm-agent", build_
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What came of a run. `law` is "" where all was well; `report`: None unless asked for."""
+    """What came of a run. `law` is "" where no law was broken but in known ways; `report`: None
+    unless asked for."""
 
     seed: int
     faults: tuple[str, ...]
@@ -67,6 +69,7 @@ class Finding(msgspec.Struct, frozen=True):
     virtual_s: float
     digest: str
     report: Report | None = None
+    known: tuple[str, ...] = ()  # known findings: law and issue, "migrations (issue 38)"
 
 
 class Trial:
@@ -79,8 +82,12 @@ class Trial:
         checkers: Sequence[type[Checker]] = CHECKERS,
         recording: Recording | None = None,
         is_reporting: bool = False,
+        known: Sequence[KnownFinding] = KNOWN_FINDINGS,
     ) -> None:
-        """Raises InvalidObject for a configuration that is none."""
+        """`known`: findings that do not end the run. Raises InvalidObject for an invalid
+        configuration."""
+        self._known = known
+        self._found: list[KnownFinding] = []
         self.script = script
         self.seed = script.seed
         self.active_ns = script.active_ms * MILLI_NS
@@ -142,6 +149,7 @@ class Trial:
             self.agenda.now_ns / SECOND_NS,
             self._digest.hexdigest(),
             None if self.collector is None else self.collector.report,
+            tuple(f"{row.law} (issue {row.issue})" for row in self._found),
         )
 
     def add_scheduler(self) -> SchedulerProcess:
@@ -169,12 +177,26 @@ class Trial:
         for at_ns in range(look_ns, end_ns, look_ns):
             self.agenda.run(at_ns)
             for checker in self.checkers:
-                checker.check()
+                try:
+                    checker.check()
+                except ViolationError as broken:
+                    self._drop_known(checker, broken)
             if self.collector is not None:
                 self.collector.observe(at_ns, end_ns + STILL_NS)
         self.agenda.run(end_ns + STILL_NS)
         for checker in self.checkers:
-            checker.check_end()
+            try:
+                checker.check_end()
+            except ViolationError as broken:
+                self._drop_known(checker, broken)
+
+    def _drop_known(self, checker: Checker, broken: ViolationError) -> None:
+        """Leaves out a checker after a known finding; raises the violation if it is not known."""
+        row = find_known(broken.law, broken.what, self.script, self._known)
+        if row is None:
+            raise broken
+        self._found.append(row)
+        self.checkers = [other for other in self.checkers if other is not checker]
 
     def _actors(self, name: str, build: Callable[[], ControllerManager]) -> ControllerProcess:
         return ControllerProcess(
@@ -187,7 +209,10 @@ class Trial:
 
     def _on_change(self, change: Change) -> None:
         for checker in self.checkers:
-            checker.on_change(change)
+            try:
+                checker.on_change(change)
+            except ViolationError as broken:
+                self._drop_known(checker, broken)
 
     def _on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         self.steps += 1
@@ -198,7 +223,10 @@ class Trial:
             (_, text, about), *_ = process.engine.errors.take_log_lines()
             raise ViolationError("no exceptions", f"{text} ({about})")
         for checker in self.checkers:
-            checker.on_step(process, event, writes)
+            try:
+                checker.on_step(process, event, writes)
+            except ViolationError as broken:
+                self._drop_known(checker, broken)
 
 
 def script_of(
