@@ -100,7 +100,8 @@ def test_what_the_configuration_relies_on_is_missed_by_name(served: Client, tmp_
     }
     config.write_text(json.dumps(document))
     said = logged(served, tmp_path, without_later(served), "--config", str(config), places=False)
-    assert "the API server does not serve virtualmachinemigrations.vm.neon.tech/v1" in said
+    missing = "virtualmachines.vm.neon.tech/v1, virtualmachinemigrations.vm.neon.tech/v1"
+    assert f"the API server does not serve {missing}" in said
     assert "kubectl apply -k deploy/vms/crds" in said
 
 

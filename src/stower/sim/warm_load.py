@@ -59,7 +59,8 @@ def with_warmth(
     made.append(AddPool(0, _pool(chance)))
     nodes = [one for one in made if isinstance(one, AddNode)]
     for node in nodes:
-        made.append(_draw_pull(node.node, node.at_ms, chance))
+        pull = _draw_pull(node.node, node.at_ms, chance)
+        made.append(msgspec.structs.replace(pull, at_ms=min(pull.at_ms, active_ms)))
     cpu = chance.choice(("100m", "250m", "500m"))
     if users is None:
         made += _draw_users(chance, cpu, active_ms)
