@@ -189,7 +189,7 @@ class Companions:
         for uid in companion.take_pods_to_activate():
             queued = self._queue.get(uid)
             if queued is not None:
-                self._queue.activate_from_backoff(queued, now_ns)
+                self._queue.activate_from_backoff(queued, now_ns, companion.activating_filter)
 
     def ask(self, event: AgentAsked) -> None:
         """Passes an agent's request to a companion; rejects a request that no companion accepts."""

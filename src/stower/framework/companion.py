@@ -65,7 +65,13 @@ def raise_error(key: str, error: Exception) -> None:
 
 
 class Companion(Protocol):
-    """The companion of one plugin; an engine has one instance for each such plugin."""
+    """The companion of one plugin; an engine has one instance for each such plugin.
+
+    `activating_filter`: the filter plugin whose refusals `take_pods_to_activate` may lift, "" if
+    there is none.
+    """
+
+    activating_filter: str
 
     def attach(self, trial_scheduler: TrialScheduler) -> None:
         """Takes the scheduler for trials. Called once, when the engine is built."""
@@ -86,7 +92,8 @@ class Companion(Protocol):
 
     def take_pods_to_activate(self) -> list[str]:
         """Returns the uids of pods that an event since the last call may help. The engine activates
-        these pods in this order, whatever is left of their backoff."""
+        these pods in this order, whatever is left of their backoff: those in backoff, and those
+        that `activating_filter` refused."""
 
     def on_answer(self, id: int, code: int, message: str, now_ns: int) -> None:
         """Takes the answer to a write: `code` 0 where the write was carried out, else the HTTP

@@ -56,6 +56,8 @@ class _Task(NamedTuple):
 class VmScheduling:
     """See Companion."""
 
+    activating_filter = ""
+
     def __init__(self, config: Config, state: ClusterState, seed: int = 0) -> None:
         self.config = config
         self.seed = seed

@@ -38,6 +38,8 @@ NAMED_MAX: Final = 5  # nodes in a text
 class WarmCapacity:
     """See Companion."""
 
+    activating_filter = "ImageReadiness"
+
     def __init__(self, state: ClusterState, pools: Iterable[Pool] = ()) -> None:
         """`pools`: those of the configuration; others come as objects."""
         self.state = state

@@ -260,13 +260,14 @@ class SchedulingQueue:
             self._leave(entity)
             self._to_active(entity, now_ns)
 
-    def activate_from_backoff(self, entity: QueuedEntity, now_ns: int) -> None:
-        """Makes an unschedulable entity, or one in backoff, active at once."""
+    def activate_from_backoff(self, entity: QueuedEntity, now_ns: int, plugin: str) -> None:
+        """Makes an entity in backoff, or an unschedulable one that this plugin refused, active at
+        once."""
         if entity.place is Place.BACKOFF:
             self._event = FORCE_ACTIVATE
             self._leave(entity)
             self._to_active(entity, now_ns)
-        else:
+        elif plugin in entity.refused_by:
             self.activate(entity, now_ns)
 
     def _is_helped(self, entity: QueuedEntity) -> bool:

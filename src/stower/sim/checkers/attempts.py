@@ -64,8 +64,9 @@ CONCERNS: Final[Mapping[str, Kind]] = {
     "VolumeZone": VOLUMES,
     "NodeVolumeLimits": VOLUMES,
 }
-# Plugins that try a pod again at a time of their own: drivers and images are waited for.
-TIMED: Final = frozenset(("NegotiatedResources", "ImageReadiness"))
+# Plugins that try a pod again at a time of their own: drivers and images are waited for, and an
+# approval that no VM shows expires.
+TIMED: Final = frozenset(("NegotiatedResources", "ImageReadiness", "AutoscaleEnforcer"))
 # Of plugins that are not named above, and of attempts for pod groups: any change.
 ANYTHING: Final = ~Kind.NONE
 
@@ -102,6 +103,7 @@ class Attempts(Checker):
         self._number = 0
         # By the id of an unanswered write: the uid of its pod, and whether a pod waits for it.
         self._subjects: dict[int, tuple[str, bool]] = {}
+        self._nominated: set[str] = set()  # uids of pods that were nominated, until they are placed
 
     def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         """Take the changes of the step, then look at its decisions in their order."""
@@ -120,8 +122,8 @@ class Attempts(Checker):
         }
         for decision in step.decisions:
             self._on_decision(decision)
-            if decision.uid in withdrawn:
-                self._add(Kind.POD_GONE)
+            if decision.uid in withdrawn or decision.uid in self._nominated:
+                self._add(Kind.POD_GONE)  # the write may be behind another of the pod
         for write in writes:
             self._on_write(write)
 
@@ -148,6 +150,8 @@ class Attempts(Checker):
             condition = write.condition
             is_report = condition is None or condition.type in REPORTS
             self._subjects[write.id] = (write.uid, not is_report)
+            if write.nominated_node_name:
+                self._nominated.add(write.uid)
 
     def _on_change(self, change: ObjectChange) -> None:
         obj = change.object
@@ -171,6 +175,7 @@ class Attempts(Checker):
         if decision.outcome is not Outcome.UNSCHEDULABLE:
             self._refused.pop(decision.uid, None)
             is_placed = decision.outcome is Outcome.PLACED
+            self._nominated.discard(decision.uid)
             self._add(Kind.POD_PLACED if is_placed else Kind.POD_GONE | Kind.OTHER)
             return
         before = self._refused.get(decision.uid)
@@ -219,9 +224,6 @@ def _node_kinds(change: ObjectChange) -> Kind:
         kinds |= Kind.NODE_LABELS
     if old.spec != new.spec:
         kinds |= Kind.TAINTS
-    if old.status.images != new.status.images:
-        # A node that is ready for a warm pool wakes all users that wait, in the order of arrival.
-        kinds |= Kind.OWN
     if old.status != new.status or old.metadata.annotations != new.metadata.annotations:
         kinds |= Kind.OTHER
     return kinds
