@@ -387,7 +387,24 @@ class TreeAttempts:
             self._reporter.report(member, UNSCHEDULABLE, message, nodes.get(member.uid, ""))
         if not any(nodes.values()):
             self._queue.finish_preemption(queued, False, now_ns)
+        if not nodes and queued.profile.negotiating_plugins:
+            self._give_claims_back(queued)
         return next(iter(notes.values()), "")
+
+    def _give_claims_back(self, queued: QueuedTree) -> None:
+        """Takes the next steps by which pods give back negotiated claims: the tree fits nowhere, so
+        its pods must not keep devices that other pods could use (seed 000: all claims or none)."""
+        for member in queued.ungated_members():
+            try:
+                found = self._cycle.negotiate(queued.profile, member.entry, -1)
+            except ATTEMPT_ERRORS:
+                continue  # reported by the diagnosis of the pod
+            if found is None:
+                continue
+            wait = found[1]
+            self._pending.begin(member.uid, wait)
+            if wait.retry_at_ns is not None:
+                self._queue.retry_at(queued, wait.retry_at_ns)
 
     def _set_conditions(self, tree: Tree, reason: str, message: str) -> None:
         """Sets the condition of each group: True where its minimum is placed, else False."""

@@ -152,7 +152,7 @@ class Negotiations(Checker):
                 )
         own = [c for c in used if c.status.allocation is None and is_delayed(c)]
         where = self._could_go(pod, used, own)
-        if own and where:
+        if own and where and not pod.group_name:
             raise self.violation(
                 f"pod {pod.key} is pending, but node {where} has the devices of all its claims"
             )
