@@ -105,9 +105,11 @@ class FilterModel:
         for placed in in_flight:
             self._in_flight.setdefault(placed.node_name, []).append(placed)
 
-    def feasible_nodes(self, pod: Pod, counts_vms: bool) -> list[str]:
+    def feasible_nodes(
+        self, pod: Pod, counts_vms: bool, *, without_devices: bool = False
+    ) -> list[str]:
         """Returns the names of the nodes on which the pod fits. counts_vms: the pod's profile
-        counts what is reserved for VMs."""
+        counts what is reserved for VMs. without_devices: the pod's claims are not looked at."""
         nominated = list(self._nominated(pod))
         want = {**requested(pod), PODS: 1}
         nodes = [
@@ -124,7 +126,7 @@ class FilterModel:
             lambda: self._affinity(pod, []),
             lambda: self._spread(pod, nominated) if nominated else _anywhere,
             lambda: self._affinity(pod, nominated) if nominated else _anywhere,
-            lambda: device_predicate(self._server, pod),
+            lambda: _anywhere if without_devices else device_predicate(self._server, pod),
         ]
         for build in builders:
             if not nodes:
