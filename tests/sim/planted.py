@@ -373,9 +373,9 @@ def evictions_help_anywhere() -> AbstractContextManager[Any]:
     return patch.object(Search, "_possible_rows", property(possible))
 
 
-def nothing_is_releasable() -> AbstractContextManager[Any]:
-    """No claim of a pod that waits is one that could be given back."""
-    return patch.object(scheduling, "_find_releasable", lambda *_: None)
+def selections_stay() -> AbstractContextManager[Any]:
+    """A selected node is not withdrawn when a driver refuses it or does not answer."""
+    return patch.object(scheduling, "_clear", lambda *_, **__: scheduling.Step(""))
 
 
 def never_given_back() -> AbstractContextManager[Any]:
@@ -445,12 +445,12 @@ class Planted(NamedTuple):
 
 PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "attempts": (Planted(every_change_helps, 0), Planted(tried_each_second, 0)),
-    "evictions": (Planted(evictions_help_anywhere, 13), Planted(nominations_forgotten, 34)),
-    "hold-and-wait": (Planted(nothing_is_releasable, 11), Planted(never_given_back, 11)),
+    "evictions": (Planted(evictions_help_anywhere, 13), Planted(nominations_forgotten, 20)),
+    "hold-and-wait": (Planted(selections_stay, 21), Planted(never_given_back, 24)),
     "preemptions": (Planted(one_victim_too_many, 4), Planted(nominated_pods_sleep, 4)),
     "admissions": (Planted(room_of_leaving_pods, 0), Planted(selectors_ignored, 0)),
-    "approvals": (Planted(granted_whole, 2), Planted(asked_once, 31)),
-    "migrations": (Planted(above_any_watermark, 0), Planted(half_the_watermark, 9)),
+    "approvals": (Planted(granted_whole, 2), Planted(asked_once, 7)),
+    "migrations": (Planted(above_any_watermark, 0), Planted(half_the_watermark, 5)),
     "machines": (Planted(target_left, 5), Planted(all_at_once, 5)),
     "room": (Planted(wanted_less, 0), Planted(ports_shared, 5)),
     "bindings": (Planted(confirmation_missed, 0), Planted(moved, 2)),
@@ -461,13 +461,13 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "overlooked": (Planted(one_asked_for_all, 0), Planted(deaf_to_room, 0)),
     "priorities": (Planted(never_woken, 3), Planted(important_ones_sleep, 3)),
     "promises": (Planted(promises_broken, 13), Planted(promises_unknown, 0)),
-    "quiescence": (Planted(said_again, 1), Planted(promised_again, 1)),
+    "quiescence": (Planted(said_again, 1), Planted(promised_again, 0)),
     "devices": (Planted(devices_free, 0), Planted(decisions_forgotten, 0)),
     "reservations": (Planted(bound_too_early, 0), Planted(anybodys, 0)),
     "restart": (Planted(luck, 7), Planted(deletions_missed, 0)),
     "warmth": (
         Planted(moved_at_once, 5),
-        Planted(images_before_they_are, 0),
+        Planted(images_before_they_are, 30),
         Planted(in_the_way, 3),
         Planted(too_few, 0),
     ),

@@ -30,7 +30,7 @@ SEEDS = 25
 SEEDS_MORE = 250
 CHUNK = 25
 # A planted bug is caught within so many seeds.
-SEEDS_MAX = 60
+SEEDS_MAX = 40
 
 
 def said(seed: int) -> str:
