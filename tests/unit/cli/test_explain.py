@@ -44,6 +44,7 @@ def test_words_first(cluster: str) -> None:
 def test_for_programs(cluster: str) -> None:
     run = stower("explain", "pod", "big", cluster, "--output", "json")
     found = json.loads(run.stdout)
+    assert ("never", ["InsufficientResource"]) == (found["class"], found["refused"][0]["codes"])
     change = found["changes"][0]
     assert ("refused", ["n2 lacks 5 cpu"]) == (found["verdict"], change["what"])
     assert "9" == change["objects"]["Node/n2"]["status"]["allocatable"]["cpu"].rstrip("m")[:1]

@@ -13,9 +13,24 @@ import numpy as np
 from stower.engine.attempt_errors import ATTEMPT_ERRORS
 from stower.engine.cycle import reference
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.explain.classification import (
+    CLASSES,
+    classify_group,
+    classify_pending,
+    shortages,
+)
 from stower.engine.preemption.displacement import displaceable_pods
 from stower.engine.queue.entities import QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
+from stower.framework.explanation import (
+    ChangeCode,
+    ChangeStep,
+    ExplanationClass,
+    ReasonCode,
+    Shortage,
+    changed_fields,
+    code_of,
+)
 from stower.framework.fixes import NODE_FIELD, Fix, with_spec
 from stower.framework.plugin import Plugin
 from stower.framework.post_filter import rank_candidates
@@ -37,13 +52,16 @@ FIXES_MAX: Final = 16
 
 class Refusal(msgspec.Struct, frozen=True, rename="camel"):
     """The number of nodes that a plugin refused for the same reasons, with some of their names.
-    `details`: more about the first of these nodes, line by line."""
+    `codes`: of the reasons, in their order; `details`, `shortages`: more about the first of these
+    nodes, and the amounts that it lacks."""
 
     plugin: str
     reasons: tuple[str, ...]
     nodes: int
     examples: tuple[str, ...]
     details: tuple[str, ...] = ()
+    codes: tuple[ReasonCode, ...] = ()
+    shortages: tuple[Shortage, ...] = ()
 
 
 class Score(msgspec.Struct, frozen=True, rename="camel"):
@@ -67,7 +85,8 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
     """A verified change that lets the pod run. `what`: its steps, in words; `node`: where the pod
     goes then; `alike`: the number of other tried nodes on which the same change helps; `pod` and
     `objects` (by kind/name): the objects after the change; `gone`: keys of the pods that it
-    removes; `waits`: what the pod waits for then, where others have to accept its node, or ""."""
+    removes; `waits`: what the pod waits for then, where others have to accept its node, or "";
+    `steps`: the fields that change."""
 
     what: tuple[str, ...]
     cost: float
@@ -77,6 +96,7 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
     objects: dict[str, object]
     gone: tuple[str, ...]
     waits: str = ""
+    steps: tuple[ChangeStep, ...] = ()
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
@@ -84,7 +104,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     to be tried), settling (a node is feasible, and others have to accept it), grouped (a node is
     feasible for the pod alone, but not for its whole group), gated, refused, failed (a plugin
     failed), leaving (in deletion) or unknown (no profile schedules it). `tried`: the number of
-    nodes on which changes were tried."""
+    nodes on which changes were tried; `class`: what it takes until the pod runs."""
 
     pod: str
     verdict: str
@@ -99,6 +119,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     candidates: tuple[Candidate, ...] = ()
     changes: tuple[Change, ...] = ()
     tried: int = 0
+    class_: ExplanationClass = msgspec.field(default=ExplanationClass.BLOCKED, name="class")
 
 
 def explain(
@@ -111,6 +132,22 @@ def explain(
 ) -> Explanation:
     """Returns the explanation of a pod. `why_waiting` returns what keeps a pod group tree waiting,
     "" where it would be placed."""
+    found = _explain(pod, state, cycle, queue, profiles, why_waiting)
+    if found.verdict in CLASSES:
+        return msgspec.structs.replace(found, class_=CLASSES[found.verdict])
+    if found.verdict == "grouped":
+        return msgspec.structs.replace(found, class_=classify_group(found.message))
+    return found
+
+
+def _explain(
+    pod: Pod,
+    state: ClusterState,
+    cycle: SchedulingCycle,
+    queue: SchedulingQueue,
+    profiles: dict[str, Profile],
+    why_waiting: Callable[[QueuedTree], str],
+) -> Explanation:
     profile = profiles.get(pod.spec.scheduler_name)
     if profile is None:
         return Explanation(pod.key, "unknown", message=pod.spec.scheduler_name)
@@ -145,7 +182,7 @@ def _explain_placed(entry: PodEntry, state: ClusterState, profile: Profile) -> E
             state.displace(other)
         verdict = reference.judge(profile, state, shape, entry.pod)
         scores = _scores(profile, state, shape, entry.pod, verdict, name)
-        refused = _refusals(verdict, state, entry.pod)
+        refused = _refusals(verdict, state, entry)
     return Explanation(
         entry.pod.key, "placed", name, nodes=state.node_count,
         feasible=int(np.count_nonzero(verdict.feasible)), refused=refused, scores=scores,
@@ -170,7 +207,7 @@ class _PendingPod:
         row = self.cycle.choose(profile, entry)
         negotiation = self.cycle.negotiate(profile, entry, row)
         scores = _scores(profile, state, shape, pod, verdict) if feasible else ()
-        refused = _refusals(verdict, state, pod)
+        refused = _refusals(verdict, state, entry)
         if row >= 0 and not gates and negotiation is None:
             return Explanation(
                 pod.key, "fits", state.node_names[row], nodes=state.node_count, feasible=feasible,
@@ -201,6 +238,7 @@ class _PendingPod:
             () if gates else self._candidates(),
             self._changes(rows),
             len(rows),
+            classify_pending(entry, state, self.cycle, profile, verdict),
         )
 
     def _candidates(self) -> tuple[Candidate, ...]:
@@ -362,7 +400,8 @@ class _Applied:
     """Fixes that were combined: the objects after them, and their texts."""
 
     def __init__(self, pod: Pod) -> None:
-        self.pod = pod
+        self.pod = self._pod_before = pod
+        self._before: dict[str, Node | Storage | None] = {}
         self.what: list[str] = []
         self.objects: dict[str, object] = {}
         self.gone: list[str] = []
@@ -377,35 +416,57 @@ class _Applied:
         self.what.append(fix.text)
         self.pod = fix.pod or self.pod
         if fix.node is not None:
+            row = state.row_of(fix.node.metadata.name)
+            self._keep(fix.node, state.nodes[row] if row >= 0 else None)
             state.set_node(fix.node)
-            self._keep(fix.node)
         for obj in fix.objects:
+            self._keep(obj, state.volumes.api_object(obj))
             state.volumes.put(obj)
-            self._keep(obj)
         for entry in fix.removed_pods:
             state.remove_pod(entry)
             self.gone.append(entry.pod.key)
 
-    def _keep(self, obj: Node | Storage) -> None:
-        kind = KIND_BY_VIEW[type(obj)].name
-        self.objects[f"{kind}/{obj.metadata.key}"] = obj
+    def _keep(self, obj: Node | Storage, before: Node | Storage | None) -> None:
+        key = f"{KIND_BY_VIEW[type(obj)].name}/{obj.metadata.key}"
+        self.objects[key] = obj
+        self._before.setdefault(key, before)
+
+    def _steps(self) -> tuple[ChangeStep, ...]:
+        """Returns what differs between the objects before and after the fixes."""
+        steps = changed_fields("Pod", self.pod.key, self._pod_before, self.pod)
+        for key, obj in self.objects.items():
+            kind, _, name = key.partition("/")
+            steps += changed_fields(kind, name, self._before[key], obj)
+        steps += (ChangeStep(ChangeCode.REMOVE_POD, "Pod", key) for key in self.gone)
+        return tuple(steps)
 
     def change(self, cost: float, on: str, goes_to: str, waits: str) -> Change:
         """Returns the combined change, as it was verified for the node `on`."""
         what = tuple(text.replace(NODE_FIELD, on) for text in self.what)
         return Change(
-            what, round(cost, 3), goes_to, 0, self.pod, self.objects, tuple(self.gone), waits
+            what,
+            round(cost, 3),
+            goes_to,
+            0,
+            self.pod,
+            self.objects,
+            tuple(self.gone),
+            waits,
+            self._steps(),
         )
 
 
 # In words
 
 
-def _refusals(verdict: reference.Verdict, state: ClusterState, pod: Pod) -> tuple[Refusal, ...]:
+def _refusals(
+    verdict: reference.Verdict, state: ClusterState, entry: PodEntry
+) -> tuple[Refusal, ...]:
     """Returns the refusals, those with most nodes first."""
     if verdict.pre_filter is not None:
         plugin, rejection = verdict.pre_filter
-        return (Refusal(plugin.name, rejection.reasons, state.node_count, ()),)
+        codes = tuple(code_of(reason) for reason in rejection.reasons)
+        return (Refusal(plugin.name, rejection.reasons, state.node_count, (), (), codes),)
     found: dict[tuple[str, Rejection], list[int]] = {}
     for rows in verdict.refusals().values():
         numbers = np.flatnonzero(rows).tolist()
@@ -417,8 +478,14 @@ def _refusals(verdict: reference.Verdict, state: ClusterState, pod: Pod) -> tupl
     for (name, why), numbers in found.items():
         examples = tuple(state.node_names[row] for row in numbers[: reference.EXAMPLES])
         asked = plugins.get(name)  # none of them, where all nodes were narrowed down to a few
-        details = asked.details(pod, verdict.shape, state, numbers[0]) if asked is not None else ()
-        result.append(Refusal(name, why.reasons, len(numbers), examples, tuple(details)))
+        details = (
+            asked.details(entry.pod, verdict.shape, state, numbers[0]) if asked is not None else ()
+        )
+        codes = tuple(code_of(reason) for reason in why.reasons)
+        lacks = shortages(name, entry, state, verdict.profile, numbers[0])
+        result.append(
+            Refusal(name, why.reasons, len(numbers), examples, tuple(details), codes, lacks)
+        )
     return tuple(sorted(result, key=lambda r: (-r.nodes, r.plugin, r.reasons)))
 
 

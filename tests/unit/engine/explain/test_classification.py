@@ -1,0 +1,85 @@
+"""Classes of explanations, codes of refusals, and the fields of changes."""
+
+from typing import Any
+
+import pytest
+
+from stower.framework.explanation import (
+    ChangeCode,
+    ChangeStep,
+    ExplanationClass,
+    ReasonCode,
+    Shortage,
+    changed_fields,
+)
+from stower.model.kinds import ApiObject, Pod
+from tests.builders import make_node, make_pod
+from tests.unit.engine.explain.test_explanation import HOST, N1, ask, near
+
+NEVER, BLOCKED, WAITING, READY = ExplanationClass
+TAINT = {"key": "kept", "effect": "NoSchedule"}
+DISK = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
+GPU = make_node("n2", cpu="2", labels={HOST: "n2"}, taints=[TAINT])
+
+
+def placed(cpu: str, **fields: Any) -> Pod:
+    return make_pod("other", cpu=cpu, node="n1", **fields)
+
+
+@pytest.mark.parametrize(
+    ("pod", "objects", "wanted"),
+    [
+        (make_pod(cpu="1"), [N1], READY),
+        (make_pod(cpu="1", node="n1"), [N1], READY),
+        (make_pod(cpu="3"), [N1], NEVER),
+        (make_pod(cpu="2"), [N1, placed("1")], BLOCKED),
+        (make_pod(cpu="2"), [N1, placed("1", deletion="2026-01-01T00:00:00Z")], WAITING),
+        (make_pod(nodeSelector={"disk": "ssd"}), [N1], NEVER),
+        (make_pod(), [make_node(unschedulable=True)], BLOCKED),
+        (make_pod(), [make_node(taints=[TAINT])], NEVER),
+        (make_pod(), [make_node(taints=[DISK])], BLOCKED),
+        (make_pod(), [make_node(taints=[DISK, TAINT])], NEVER),
+        (make_pod(cpu="3", tolerations=[{"key": "kept"}]), [N1, GPU], NEVER),
+        (make_pod(affinity=near()), [N1], BLOCKED),
+        (make_pod(), [], BLOCKED),
+        (make_pod(schedulingGates=[{"name": "g"}]), [N1], BLOCKED),
+        (make_pod(cpu="3", schedulingGates=[{"name": "g"}]), [N1], NEVER),
+        (make_pod(schedulerName="somebody-else"), [N1], NEVER),
+        (make_pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]), [N1],
+         BLOCKED),
+    ],
+)  # fmt: skip
+def test_the_class_is_what_it_takes(
+    pod: Pod, objects: list[ApiObject], wanted: ExplanationClass
+) -> None:
+    assert wanted is ask(pod, *objects).class_
+
+
+def test_a_refusal_has_codes_and_amounts() -> None:
+    (refused,) = ask(make_pod(cpu="3", memory="1Gi"), N1).refused
+    assert (ReasonCode.INSUFFICIENT_RESOURCE,) == refused.codes
+    assert (Shortage("cpu", 3_000, 2_000),) == refused.shortages
+
+
+def test_a_change_has_the_fields_that_change() -> None:
+    change, *_ = ask(make_pod(cpu="2200m", schedulingGates=[{"name": "g"}]), N1).changes
+    gate, room = change.steps
+    assert (ChangeCode.REMOVE_SCHEDULING_GATE, "spec.schedulingGates") == (gate.code, gate.field)
+    wanted = ChangeStep(
+        ChangeCode.CHANGE_ALLOCATABLE, "Node", "n1", "status.allocatable.cpu", "2", "2200m"
+    )
+    assert wanted == room
+
+
+def test_an_uncordoned_node_and_a_toleration_are_fields() -> None:
+    node, *_ = ask(make_pod(), make_node("n1", unschedulable=True)).changes
+    assert [ChangeCode.UNCORDON_NODE] == [step.code for step in node.steps]
+    pod, *_ = ask(make_pod(), make_node("n1", taints=[TAINT])).changes
+    assert [ChangeCode.CHANGE_TOLERATIONS] == [step.code for step in pod.steps]
+
+
+def test_versions_that_are_equal_have_no_steps_and_new_objects_one() -> None:
+    assert [] == changed_fields("Node", "n1", N1, N1)
+    assert [ChangeStep(ChangeCode.CREATE_OBJECT, "Node", "n1")] == changed_fields(
+        "Node", "n1", None, N1
+    )
