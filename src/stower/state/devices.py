@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from stower.model.derived import Derived
 from stower.model.kinds import DEVICES, DeviceObject, Pod
 from stower.model.kinds.device_class import DeviceClass
 from stower.model.kinds.device_taint_rule import DeviceTaintRule
@@ -69,10 +70,17 @@ def claim_refs(pod: Pod) -> Iterator[ClaimRef]:
 
 def distinct_claim_refs(pod: Pod) -> list[ClaimRef]:
     """Returns the claim references of a pod, each claim only by the first entry that names it."""
+    return _DISTINCT_REFS.of(pod) if pod.spec.resource_claims else []
+
+
+def _find_distinct_refs(pod: Pod) -> list[ClaimRef]:
     found: dict[str, ClaimRef] = {}
     for ref in claim_refs(pod):
         found.setdefault(ref.name or f"/{ref.entry_name}", ref)
     return [*found.values()]
+
+
+_DISTINCT_REFS: Final = Derived(_find_distinct_refs)
 
 
 def group_claim_refs(group: PodGroup) -> Iterator[ClaimRef]:
@@ -542,8 +550,15 @@ def to_nano(text: QuantityText) -> int:
 
 def claim_keys(pod: Pod) -> list[str]:
     """Returns the keys of the claims that a pod refers to, as far as they have been created."""
+    return _CLAIM_KEYS.of(pod) if pod.spec.resource_claims else []
+
+
+def _find_claim_keys(pod: Pod) -> list[str]:
     namespace = pod.metadata.namespace
     return [f"{namespace}/{ref.name}" for ref in claim_refs(pod) if ref.name]
+
+
+_CLAIM_KEYS: Final = Derived(_find_claim_keys)
 
 
 def used_claim_keys(pod: Pod) -> list[str]:

@@ -10,6 +10,7 @@ Source: KEP-3063; seed 000.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from stower.model.derived import Derived
 from stower.model.kinds import Pod, PodScheduling, ResourceClaim, ResourceClass
 from stower.model.kinds.pod_scheduling import ClaimScheduling
 from stower.model.kinds.resource_claim import (
@@ -29,12 +30,19 @@ def finalizer_of(driver: str) -> str:
 
 def class_names(claim: ResourceClaim) -> list[str]:
     """The device classes that a claim asks for, each once."""
+    return _CLASS_NAMES.of(claim)
+
+
+def _find_class_names(claim: ResourceClaim) -> list[str]:
     found: dict[str, None] = {}
     for request in claim.spec.devices.requests or ():
         for one in (request.exactly, *(request.first_available or ())):
             if one is not None:
                 found[one.device_class_name] = None
     return list(found)
+
+
+_CLASS_NAMES: Final = Derived(_find_class_names)
 
 
 def driver_of(claim: ResourceClaim, classes: Mapping[str, ResourceClass]) -> str:

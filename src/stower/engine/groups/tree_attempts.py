@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from stower.devices.negotiation.claims import driver_of
 from stower.engine.attempt_errors import ATTEMPT_ERRORS
 from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.binding.pending_writes import PendingWrites
@@ -35,18 +36,21 @@ from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.outbox import UNTRACKED
 from stower.engine.preemption.pod_eviction import CLUSTER, PodEviction
-from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree
+from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree, encode_pod_terms
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import SCHEDULER_ERROR, UNSCHEDULABLE
 from stower.framework.decisions import Outcome
+from stower.framework.profile import Profile
 from stower.framework.writes import DeletePod
 from stower.groups.feasibility import Feasibility, feasibility
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import NO_NODE
 from stower.groups.tree import Tree, completed_groups, find_disagreement, is_placed
 from stower.model.kinds import GroupObject
+from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.model.times import SECOND_NS
 from stower.state.claim_release import is_releasing_devices
+from stower.state.devices import claim_keys
 from stower.state.pod_entry import PodEntry
 
 GATED: Final = "SchedulingGated"  # as for pods with gates: needs no room yet
@@ -56,6 +60,7 @@ RELEASED_AFTER_NS: Final = 300 * SECOND_NS  # as long as a Permit plugin waits u
 NO_ROOM: Final = (
     "The composite group has its minimum; there is no room for the minimum of this group"
 )
+UNUSED: Final = ResourceClaimStatus()
 NOTHING: Final[Mapping[str, str | None]] = {}
 ONGOING: Final = "ongoing preemption on nominated nodes"
 NEVER: Final = "Never"  # a pod's preemptionPolicy
@@ -351,6 +356,7 @@ class TreeAttempts:
         now_ns = self._state.now_ns
         plugins = set()
         notes: dict[tuple[int, bytes], str] = {}
+        alike: dict[object, tuple[int, bytes]] = {}
         seen = set()
         for member in queued.ungated_members():
             entry, class_key = member.entry, member.class_key
@@ -360,12 +366,18 @@ class TreeAttempts:
             seen.add(class_key)
             plugins |= {p.name for p in queued.profile.filters if p.is_relevant(entry.shape)}
             try:
+                like = self._key_of_alike(queued.profile, entry)
+                if like in alike:
+                    notes[class_key] = notes[alike[like]]
+                    continue
                 diagnosis, post_filter_result = self._cycle.diagnose(queued.profile, entry)
             except ATTEMPT_ERRORS as error:  # this pod's only; the group's result stands
                 notes[class_key] = str(error)
                 continue
             if diagnosis is not None:
                 plugins |= diagnosis.plugins
+                if like is not None and diagnosis.pre_filter is None:
+                    alike[like] = class_key
                 notes[class_key] = diagnosis.message(post_filter_result.message)
             for patch in post_filter_result.patches:
                 id = self._outbox.next_id()
@@ -405,6 +417,26 @@ class TreeAttempts:
             self._pending.begin(member.uid, wait)
             if wait.retry_at_ns is not None:
                 self._queue.retry_at(queued, wait.retry_at_ns)
+
+    def _key_of_alike(self, profile: Profile, entry: PodEntry) -> object | None:
+        """Returns a key that is equal for pods that differ in nothing but the names of their own
+        claims, which the scheduler is to allocate: they are refused for the same reasons. None
+        where the names matter."""
+        specs: list[object] = []
+        state, pod = self._state, entry.pod
+        for key in claim_keys(pod):
+            claim = state.devices.claim(key)
+            if claim is None or claim.status != UNUSED:
+                return None
+            if driver_of(claim, state.negotiations.classes) or state.devices.users(key):
+                return None
+            specs.append(claim.spec.devices)
+        if not specs or entry.shape.extended_requests:
+            return None
+        for plugin in profile.pod_pre_filters:
+            if plugin.is_relevant(entry.shape) and plugin.pre_filter_pod(pod, entry.shape, state):
+                return None
+        return entry.shape.serial, encode_pod_terms(pod, specs)
 
     def _set_conditions(self, tree: Tree, reason: str, message: str) -> None:
         """Sets the condition of each group: True where its minimum is placed, else False."""

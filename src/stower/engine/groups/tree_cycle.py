@@ -138,6 +138,7 @@ class _Attempt:
         self._shared = {key for key, count in uses.items() if count > 1}
         for g in tree.leaves():
             self._shared.update(k for e in placed_pods(state, tree, g) for k in claim_keys(e.pod))
+        self._masks: dict[object, Bools] = {}  # by key of interchangeable pods
         self._everywhere: Bools = np.ones(state.row_limit, np.bool_)
         self._no_points: Ints = np.zeros(state.row_limit, np.int64)
         self._caps: dict[int, Ints] = {}  # by kind of pod: the most pods per node, as learned
@@ -197,11 +198,16 @@ class _Attempt:
             if plugin.pre_filter_pod(entry.pod, entry.shape, self._state) is not None:
                 alone = (entry.shape.serial, encode_pod_terms(entry.pod))
                 return alone, np.zeros_like(mask)
+        key = (entry.shape.serial, terms)
+        known = self._masks.get(key)
+        if known is not None:
+            return key, known
         for plugin in filters:
             codes = plugin.filter_pod(entry.pod, entry.shape, self._state)
             if codes is not None:
                 mask = mask & ~plugin.is_permanent(codes)
-        return (entry.shape.serial, terms), mask
+        self._masks[key] = mask
+        return key, mask
 
     def _own_claims(self, pod: Pod) -> list[object] | None:
         """Returns the specs of the pod's claims where no other pod uses them and none is allocated:

@@ -15,6 +15,7 @@ from stower.framework.cluster_events import ClusterEvent
 from stower.framework.plugin import Scope
 from stower.framework.plugin_guard import PluginError
 from stower.framework.profile import Profile
+from stower.model.derived import Derived
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodCondition
 from stower.state.devices import claim_keys
@@ -252,6 +253,10 @@ def encode_pod_terms(pod: Pod, claims: list[object] | None = None) -> bytes:
 
     `claims`, where given, replaces the names of the pod's claims.
     """
+    return _TERMS.of(pod) if claims is None else _find_terms(pod, claims)
+
+
+def _find_terms(pod: Pod, claims: list[object] | None = None) -> bytes:
     affinity = pod.spec.affinity
     return _encode(
         (
@@ -265,6 +270,9 @@ def encode_pod_terms(pod: Pod, claims: list[object] | None = None) -> bytes:
             (claims or claim_keys(pod), pod.group_name) if pod.spec.resource_claims else None,
         )
     )
+
+
+_TERMS: Final = Derived(_find_terms)
 
 
 def may_help(queued: QueuedPod, refused_by: frozenset[str], cluster_event: ClusterEvent) -> bool:
