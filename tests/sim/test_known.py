@@ -22,7 +22,7 @@ def test_a_known_finding_is_still_found(row: KnownFinding) -> None:
     assert (row.law, row) == (found.law, find_known(found.law, found.what, script, KNOWN_FINDINGS))
     goes_on = Trial(script).run()
     assert ("", (f"{row.law} (issue {row.issue})",)) == (goes_on.law, goes_on.known)
-    assert goes_on.virtual_s > found.virtual_s
+    assert goes_on.virtual_s >= found.virtual_s
 
 
 def test_other_findings_of_the_law_are_not_known() -> None:

@@ -13,12 +13,12 @@ from stower.sim.script import AddVm, AnyHappening, Script
 
 
 class KnownFinding(NamedTuple):
-    """`part`: the kinds of happenings without which it does not occur; `signature`: matches the
-    whole text of the checker, without the time; `issue`: where it is to be mended; `script`: the
-    file name in tests/sim/known."""
+    """`parts`: the kinds of happenings, without each of which it does not occur; `signature`:
+    matches the whole text of the checker, without the time; `issue`: where it is to be mended;
+    `script`: the file name in tests/sim/known."""
 
     law: str
-    part: tuple[type[AnyHappening], ...]
+    parts: tuple[type[AnyHappening], ...]
     signature: re.Pattern[str]
     issue: int
     script: str
@@ -43,7 +43,8 @@ def find_known(
     """Returns the row that describes a finding, None where there is none."""
     text = _TIME.sub("", what, count=1)
     for row in known:
-        has_part = any(isinstance(happening, row.part) for happening in script.happenings)
-        if row.law == law and has_part and row.signature.fullmatch(text):
+        is_it = row.law == law and row.signature.fullmatch(text) is not None
+        kinds = {type(happening) for happening in script.happenings} if is_it else set()
+        if is_it and kinds.issuperset(row.parts):
             return row
     return None

@@ -48,7 +48,8 @@ class Approvals(Checker):
         if not isinstance(vm, VirtualMachine):
             return
         uid, own = vm.metadata.uid, vm.metadata.annotations or {}
-        before = self._approved.pop(uid, Resources())
+        # What a VM uses when it is seen first is approved as it is: only more has to fit.
+        before = self._approved.pop(uid, size_of(vm.spec["guest"]))
         if kind is WatchType.DELETED or APPROVED not in own:
             return
         now = self._approved[uid] = read_resources(own[APPROVED])

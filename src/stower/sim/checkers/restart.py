@@ -45,8 +45,9 @@ class Restart(Checker):
         }
         for i, name in enumerate(sorted(templates)[:PROBES]):
             probe = _probe(templates[name], i)
-            if not fresh.is_settled and (probe.group_name or probe.spec.resource_claims):
-                continue  # the rebuilt engine has begun to negotiate anew, and waits for answers
+            is_settled = engine.is_settled and fresh.is_settled
+            if not is_settled and (probe.group_name or probe.spec.resource_claims):
+                continue  # one of them is in the middle of a negotiation, and waits for answers
             ours, theirs = (_decide_probe(e, probe, now_ns) for e in (engine, fresh))
             if ours != theirs:
                 raise self.violation(
