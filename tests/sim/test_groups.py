@@ -7,7 +7,7 @@ from stower.sim.trial import Trial, script_of
 
 ACTIVE_NS = 300 * SECOND_NS
 SEEDS = 6
-SEEDS_MORE = 60
+SEEDS_MORE = 36
 CHUNK = 6
 
 

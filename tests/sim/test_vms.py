@@ -17,7 +17,7 @@ from stower.sim.trial import Trial, script_of
 ACTIVE_NS = 150 * SECOND_NS
 PARTS = ("devices", "vms")
 SEEDS = 5
-SEEDS_MORE = 60
+SEEDS_MORE = 36
 CHUNK = 5
 
 

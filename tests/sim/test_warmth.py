@@ -7,7 +7,7 @@ from stower.sim.trial import Trial, script_of
 
 ACTIVE_NS = 300 * SECOND_NS
 SEEDS = 5
-SEEDS_MORE = 80
+SEEDS_MORE = 35
 CHUNK = 5
 
 

@@ -436,3 +436,10 @@ def test_listed_objects_are_told_apart_by_kind() -> None:
     assert (2000, 2 * GI) == rig.reserved("default/vm1-pod")
     rig.restart()
     assert (2000, 2 * GI) == rig.reserved("default/vm1-pod")
+
+
+def test_nothing_is_approved_for_the_pod_that_a_vm_has_left() -> None:
+    """Its writes would fail for ever: the VirtualMachine shows what the VM's new pod requests."""
+    rig = Rig().start(vm_pod("vm1", node="n1", requested=(2, 3), controlled=True))
+    rig.advance(60)
+    assert [] == rig.patches()

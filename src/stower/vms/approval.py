@@ -27,6 +27,7 @@ from stower.vms.pods import (
     is_true,
     migration_owner,
     pod_state,
+    vm_owner,
 )
 
 SHORT: Final = "not enough resources to grant request for pod"
@@ -115,6 +116,9 @@ def _update(
     # Only VMs that autoscale have what is written here: on others it would be out of date.
     if state.migrating or migration_owner(pod) or not is_true(pod, AUTOSCALING):
         return Result()
+    owner = vm_owner(pod)
+    if owner is not None and not owner.controller:
+        return Result()  # a migration has ended, and the VM runs in another pod
     return _approve(enforcer, pod, state, held, known)
 
 
