@@ -12,7 +12,7 @@ from typing import Final
 
 from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.decisions import Decision, Outcome
-from stower.framework.events import Event, WriteFailed, WriteOk
+from stower.framework.events import Event, Listed, WriteFailed, WriteOk
 from stower.framework.writes import ObjectWrite, PatchPodStatus, Write
 from stower.model.kinds import GROUPS, STORAGE, Node, Pod
 from stower.model.kinds.pod import DISRUPTION_TARGET
@@ -113,6 +113,8 @@ class Attempts(Checker):
             self._subjects.clear()
         if isinstance(event, WriteOk | WriteFailed):
             self._on_answer(event)
+        if isinstance(event, Listed):
+            self._add(ANYTHING)
         for change in step.changes:
             self._on_change(change)
         withdrawn = {
@@ -123,7 +125,7 @@ class Attempts(Checker):
         for decision in step.decisions:
             self._on_decision(decision)
             if decision.uid in withdrawn or decision.uid in self._nominated:
-                self._add(Kind.POD_GONE)  # the write may be behind another of the pod
+                self._add(ANYTHING)  # the write may be behind another of the pod
         for write in writes:
             self._on_write(write)
 
