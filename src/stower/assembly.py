@@ -134,7 +134,9 @@ def _profile(
 ) -> Profile:
     known = {plugin.name: plugin for plugin in (*others, *PLUGINS)}  # ours, where names are equal
     sets = plugin_sets(config.plugins)
-    multi_point = (*merge_multi_point(config.plugins.multi_point), *_also(config, features))
+    # First, so that no eviction is tried on nodes that lack the images of a pod: what refuses there
+    # is what wakes the pod when the images come.
+    multi_point = (*_also(config, features), *merge_multi_point(config.plugins.multi_point))
     named = [(f"{path}.plugins.multiPoint", ref) for ref in multi_point]
     for field, plugin_set in sets.items():
         at = f"{path}.plugins.{field}.enabled"

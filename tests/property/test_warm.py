@@ -10,7 +10,7 @@ from stower.framework.writes import Bind, DeletePod, Write
 from stower.model.kinds import Node, Pod, WarmPool
 from tests.warm.rig import IMAGE, PLACEHOLDER, TEMPLATE, USER, Hub
 
-SEEDS = 30
+SEEDS = 60
 SEEDS_MORE = 120
 STEPS = 60
 SLOTS = 5
