@@ -87,9 +87,12 @@ def build_profiles(
     )
     profiles = {}
     faults = []
+    enabled = frozenset(name for given in config.profiles for name in _enabled_names(given))
     for i, given in enumerate(config.profiles):
         try:
-            profile = _profile(_ignoring(given, ignored), f"profiles[{i}]", features, plugins)
+            profile = _profile(
+                _ignoring(given, ignored), f"profiles[{i}]", features, plugins, enabled
+            )
             profiles[profile.scheduler_name] = profile
         except InvalidObject as error:
             faults.append(error)
@@ -131,12 +134,17 @@ def _profile(
     path: str,
     features: Features,
     others: tuple[type[Plugin], ...],
+    enabled_anywhere: frozenset[str],
 ) -> Profile:
+    """`enabled_anywhere`: names of the plugins that some profile enables."""
     known = {plugin.name: plugin for plugin in (*others, *PLUGINS)}  # ours, where names are equal
     sets = plugin_sets(config.plugins)
     # First, so that no eviction is tried on nodes that lack the images of a pod: what refuses there
     # is what wakes the pod when the images come.
-    multi_point = (*_also(config, features), *merge_multi_point(config.plugins.multi_point))
+    multi_point = (
+        *_also(config, features, enabled_anywhere),
+        *merge_multi_point(config.plugins.multi_point),
+    )
     named = [(f"{path}.plugins.multiPoint", ref) for ref in multi_point]
     for field, plugin_set in sets.items():
         at = f"{path}.plugins.{field}.enabled"
@@ -185,17 +193,30 @@ def _profile(
     return Profile(name, points, weights)
 
 
-def _also(config: ProfileConfiguration, features: Features) -> list[PluginRef]:
-    """Plugins that their arguments enable, or the objects that they are about."""
+def _enabled_names(config: ProfileConfiguration) -> set[str]:
     sets = [config.plugins.multi_point, *plugin_sets(config.plugins).values()]
+    return {ref.name for one in sets for ref in one.enabled}
+
+
+def _also(
+    config: ProfileConfiguration, features: Features, enabled_anywhere: frozenset[str]
+) -> list[PluginRef]:
+    """Plugins that their arguments enable, the objects that they are about, or a plugin of another
+    profile."""
+    sets = [config.plugins.multi_point, *plugin_sets(config.plugins).values()]
+    own = _enabled_names(config)
     named = {ref.name for one in sets for ref in (*one.enabled, *one.disabled)}
     given = {one.name for one in config.plugin_config}
     off = {ref.name for ref in config.plugins.multi_point.disabled}
     return [
         PluginRef(plugin.name, plugin.default_weight)
         for plugin in PLUGINS
-        if plugin.enabling_plugin and plugin.name not in named
-        and (plugin.enabling_plugin in given or (features.warm_pools and "*" not in off))
+        if plugin.name not in named
+        and (
+            (plugin.enabling_plugin
+             and (plugin.enabling_plugin in given or (features.warm_pools and "*" not in off)))
+            or (plugin.enabled_beside in enabled_anywhere - own and "*" not in off)
+        )
     ]  # fmt: skip
 
 

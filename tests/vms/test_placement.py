@@ -125,3 +125,29 @@ def test_explain_says_what_a_node_lacks_for_a_vm(tmp_path: Path) -> None:
     )
     assert "n1 lacks 1 cpu for VMs" in told.stdout
     assert "cpu: needs 2000m, 3000m of 4000m are reserved" in told.stdout
+
+
+def test_room_that_was_emptied_for_a_vm_is_kept_from_pods_of_other_profiles() -> None:
+    """Those pods' own filters do not read what the VM holds."""
+    old = make_pod("old", node="n1", cpu="2", priority=-10)
+    rig = Rig(make_node("n1", cpu="4")).start(old, vm_pod("vm1", use=(3, 2), cpu=None))
+    nominated = rig.pod("uid-of-default-vm1-pod")
+    status = msgspec.structs.replace(nominated.status, nominated_node_name="n1")
+    rig.put(msgspec.structs.replace(nominated, status=status))
+    leaving = msgspec.structs.replace(old.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    rig.put(msgspec.structs.replace(old, metadata=leaving))
+    small = "uid-of-default-small"
+    rig.put(make_pod("small", cpu="2", priority=-10)).advance(20)
+    assert "" == rig.pod(small).spec.node_name
+    rig.drop("uid-of-default-old").advance(20)
+    assert ("n1", "n1") == (placed(rig), rig.pod(small).spec.node_name)
+
+
+def test_a_pod_of_higher_priority_takes_the_room_that_a_vm_is_nominated_to() -> None:
+    rig = Rig(make_node("n1", cpu="4")).start(make_pod("old", node="n1", cpu="2", priority=9))
+    waiting = vm_pod("vm1", use=(3, 2), cpu=None)
+    status = msgspec.structs.replace(waiting.status, nominated_node_name="n1")
+    rig.put(msgspec.structs.replace(waiting, status=status))
+    rig.put(make_pod("important", cpu="2", priority=10)).put(make_pod("equal", cpu="1"))
+    nodes = [rig.pod(f"uid-of-default-{name}").spec.node_name for name in ("important", "equal")]
+    assert ["n1", ""] == nodes

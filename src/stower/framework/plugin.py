@@ -139,6 +139,8 @@ class Plugin:
     is_own_claims_only: ClassVar[bool] = False
     # The plugin whose arguments enable this one, where the profile does not name it.
     enabling_plugin: ClassVar[str] = ""
+    # Enabled by itself in profiles without this plugin, where another profile has it.
+    enabled_beside: ClassVar[str] = ""
     default_weight: ClassVar[int] = 0
 
     @classmethod

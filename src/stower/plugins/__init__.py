@@ -20,6 +20,7 @@ from stower.plugins.node_resources_balanced_allocation import NodeResourcesBalan
 from stower.plugins.node_resources_fit import NodeResourcesFit
 from stower.plugins.node_unschedulable import NodeUnschedulable
 from stower.plugins.node_volume_limits import NodeVolumeLimits
+from stower.plugins.nominated_vms import NominatedVms
 from stower.plugins.pod_topology_spread import PodTopologySpread
 from stower.plugins.priority_sort import PrioritySort
 from stower.plugins.scheduling_gates import SchedulingGates
@@ -53,6 +54,7 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     NodeDeclaredFeatures,
     Fragmentation,
     AutoscaleEnforcer,
+    NominatedVms,
     ImageReadiness,
     WarmCapacity,
 )

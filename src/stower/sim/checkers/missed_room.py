@@ -25,7 +25,7 @@ MODELLED: Final = frozenset((
     "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts",
     "NodeResourcesFit", "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone",
     "PodTopologySpread", "InterPodAffinity", "DynamicResources", "NegotiatedResources",
-    "NodeDeclaredFeatures", "ImageReadiness", "WarmCapacity", VMS,
+    "NodeDeclaredFeatures", "ImageReadiness", "WarmCapacity", "NominatedVms", VMS,
 ))  # fmt: skip
 
 

@@ -2,15 +2,16 @@
 
 A preemption ends with the placement of its preemptor, or with the first change that may keep the
 preemptor from its node: of the preemptor; of the node or its pods; of claims, where the preemptor
-has some; of any node and pod, where the preemptor's requirements concern other pods or the
-preemptor is a pod group; a nomination of equal or higher priority to the node; a write about the
-preemptor or a victim that failed; a restart of the scheduler. Room that a pod of lower or equal
-priority takes is no such change, as it is reserved.
+has some; of any node, and of pods that it requires or avoids, where the preemptor's requirements
+concern other pods; of any node and pod, where it is a pod group; a pod that avoids the preemptor;
+a nomination of equal or higher priority to the node; a write about the preemptor or a victim that
+failed; a restart of the scheduler. Room that a pod of lower or equal priority takes is no such
+change, as it is reserved.
 
 Shared by `preemptions` and `evictions`. Must not know the engine.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from stower.framework.decisions import Decision, Outcome
@@ -36,6 +37,7 @@ from stower.model.kinds import (
     ResourceClaim,
 )
 from stower.model.kinds.pod import DISRUPTION_TARGET
+from stower.model.selectors import LabelSelector
 from stower.sim.checkers.checker import Court
 from stower.sim.checkers.step_reader import ObjectChange, StepReader
 from stower.sim.scheduler import SchedulerProcess
@@ -48,8 +50,8 @@ class Preemption:
     """The evictions of one attempt, as long as nothing else has happened since."""
 
     __slots__ = (
-        "claim_keys", "gone_ns", "has_volumes", "is_about_others", "is_group", "names", "node_name",
-        "priority", "uid", "victims", "who",
+        "claim_keys", "gone_ns", "has_volumes", "is_group", "labels", "names", "node_name",
+        "priority", "selectors", "uid", "victims", "who",
     )  # fmt: skip
 
     def __init__(self, uid: str, who: str, priority: int, node_name: str) -> None:
@@ -58,12 +60,27 @@ class Preemption:
         self.priority = priority
         self.node_name = node_name  # "" for a group
         self.is_group = not node_name
-        self.is_about_others = self.is_group
+        self.labels: Mapping[str, str] = {}
+        self.selectors: list[LabelSelector] = []  # of pods that it requires or avoids
         self.has_volumes = self.is_group
         self.claim_keys: set[str] = set()  # of the pod, "" where claims are made for it
         self.victims: dict[str, str] = {}  # keys of those that are not gone, by uid
         self.names: list[str] = []  # keys of all victims
         self.gone_ns: int | None = None  # when the last victim was seen to be gone
+
+    @property
+    def is_about_others(self) -> bool:
+        """Whether it has requirements that concern other pods."""
+        return self.is_group or bool(self.selectors)
+
+    def concerns(self, pod: Pod) -> bool:
+        """Returns whether it requires or avoids a pod wherever that is, or is avoided by it."""
+        labels = pod.metadata.labels or {}
+        return (
+            self.is_group
+            or any(one.matches(labels) for one in self.selectors)
+            or any(one.matches(self.labels) for one in _avoided(pod))
+        )
 
     def add_victim(self, pod: Pod) -> None:
         """Adds a pod that is evicted."""
@@ -128,14 +145,24 @@ class PreemptionLog:
             if decision.outcome is Outcome.PLACED:
                 self._on_placement(pod, decision.node_name)
             return []
+        nominated = {
+            write.nominated_node_name
+            for write in writes
+            if isinstance(write, PatchPodStatus) and write.uid == decision.uid
+        }
+        for other in [*self.open.values()]:
+            if (
+                other.uid != uid
+                and other.node_name in nominated | {decision.nominated}
+                and other.priority <= pod.priority
+            ):
+                self._end(other.uid, "room is reserved for another pod")
         if not decision.victims:
             return []
-        for other in [*self.open.values()]:
-            if other.node_name == decision.nominated and other.priority <= pod.priority:
-                self._end(other.uid, "room is reserved for another pod")
         new = Preemption(uid, f"pod {pod.key}", pod.priority, decision.nominated)
         spec = pod.spec
-        new.is_about_others = bool(spec.affinity or spec.topology_spread_constraints)
+        new.labels = pod.metadata.labels or {}
+        new.selectors = _selectors(pod)
         new.has_volumes = bool(spec.volumes)
         new.claim_keys = _claim_keys(pod)
         in_memory = {w.uid for w in writes if isinstance(w, CreateEvent) and IN_MEMORY in w.note}
@@ -222,8 +249,10 @@ class PreemptionLog:
 
     def _on_placement(self, pod: Pod, node_name: str) -> None:
         for one in [*self.open.values()]:
-            if one.is_about_others or (one.node_name == node_name and pod.priority > one.priority):
+            if one.node_name == node_name and pod.priority > one.priority:
                 self._end(one.uid, "room is taken by a higher priority")
+            elif one.concerns(pod):
+                self._end(one.uid, "a pod that it requires or avoids is placed")
 
     def _on_change(self, change: ObjectChange) -> None:
         if not (self.open or self._started):
@@ -275,11 +304,11 @@ class PreemptionLog:
             )  # fmt: skip
             return "" if same else "preemptor changed"
         if is_gone:
-            is_other = one.is_about_others and pod.spec.node_name and uid not in one.victims
+            is_other = pod.spec.node_name and uid not in one.victims and one.concerns(pod)
             return "a pod is gone" if is_other else ""
         if not isinstance(new, Pod) or not new.spec.node_name:
             return ""
-        if new.spec.node_name != one.node_name and not one.is_about_others:
+        if new.spec.node_name != one.node_name and not one.concerns(new):
             return ""
         was_on = old.spec.node_name if isinstance(old, Pod) else ""
         if not isinstance(old, Pod):
@@ -287,7 +316,7 @@ class PreemptionLog:
         if not was_on or uid in one.victims:
             return ""
         is_leaving = new.metadata.deletion_timestamp != old.metadata.deletion_timestamp
-        is_other = _own_key(old)[1:] != _own_key(new)[1:] or (is_leaving and one.is_about_others)
+        is_other = _own_key(old)[1:] != _own_key(new)[1:] or (is_leaving and one.concerns(new))
         return "a pod on the node changed" if is_other else ""
 
 
@@ -305,6 +334,25 @@ def _own_key(pod: Pod) -> tuple[object, ...]:
         meta.deletion_timestamp, meta.labels, meta.annotations, pod.spec.containers,
         pod.spec.resources, pod.spec.tolerations, pod.spec.scheduling_gates, pod.spec.priority,
     )  # fmt: skip
+
+
+def _selectors(pod: Pod) -> list[LabelSelector]:
+    """Returns the selectors of pods that a pod requires, avoids or is spread with."""
+    affinity, spread = pod.spec.affinity, pod.spec.topology_spread_constraints
+    terms = () if affinity is None else (affinity.pod_affinity, affinity.pod_anti_affinity)
+    found = [term.label_selector for one in terms if one for term in one.required or ()]
+    found += [
+        term.label_selector for term in spread or () if term.when_unsatisfiable == "DoNotSchedule"
+    ]
+    return [one for one in found if one is not None]
+
+
+def _avoided(pod: Pod) -> list[LabelSelector]:
+    """Returns the selectors of pods that a pod avoids."""
+    affinity = pod.spec.affinity
+    anti = affinity.pod_anti_affinity if affinity is not None else None
+    terms = () if anti is None else anti.required or ()
+    return [term.label_selector for term in terms if term.label_selector is not None]
 
 
 def _claim_keys(pod: Pod) -> set[str]:
