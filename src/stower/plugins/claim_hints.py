@@ -7,7 +7,7 @@ isSchedulableAfterPodChange).
 import msgspec
 
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.model.kinds import Pod, ResourceClaim
+from stower.model.kinds import ApiObject, Pod, PodGroup, ResourceClaim
 from stower.state.devices import claim_refs, extended_claim_owner
 
 
@@ -17,9 +17,7 @@ def is_schedulable_after_change(pod: Pod, event: ClusterEvent) -> bool:
     if event.change & Change.OWN_CLAIMS_MADE:
         return all(ref.name is not None for ref in claim_refs(pod))
     if event.change & Change.POD_GROUP_CHANGED:
-        meta = new.metadata if new is not None else None
-        group_key = (pod.metadata.namespace, pod.group_name)
-        return meta is not None and (meta.namespace, meta.name) == group_key
+        return _is_group_schedulable(pod, old, new)
     if isinstance(old, ResourceClaim) and extended_claim_owner(old) and new is None:
         return True  # its devices are free, or its pod may get another claim
     if isinstance(old, ResourceClaim) and old.status.allocation is not None:
@@ -32,3 +30,16 @@ def is_schedulable_after_change(pod: Pod, event: ClusterEvent) -> bool:
             return False
         return old is None or msgspec.structs.astuple(old)[2] != new.status
     return not isinstance(old, ResourceClaim)
+
+
+def _is_group_schedulable(pod: Pod, old: ApiObject | None, new: ApiObject | None) -> bool:
+    """Returns whether a group is the pod's, and more has changed than what the scheduler reports:
+    its spec, or the names of its claims."""
+    if not isinstance(new, PodGroup):
+        return False
+    if (new.metadata.namespace, new.metadata.name) != (pod.metadata.namespace, pod.group_name):
+        return False
+    return not isinstance(old, PodGroup) or (
+        (old.spec, old.status.resource_claim_statuses)
+        != (new.spec, new.status.resource_claim_statuses)
+    )

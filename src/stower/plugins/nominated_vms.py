@@ -33,10 +33,7 @@ class NominatedVms(Plugin):
     scope = Scope.PODS
     enabled_beside = "AutoscaleEnforcer"
     reasons = (RESERVED,)
-    events_to_register = (
-        Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.PLACED_POD_DELETED
-        | Change.PLACED_POD_SCALED_DOWN
-    )  # fmt: skip
+    events_to_register = Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.PLACED_POD_DELETED
 
     def is_relevant_to_pod(self, pod: Pod, state: ClusterState) -> bool:
         """Returns whether any pod is nominated."""

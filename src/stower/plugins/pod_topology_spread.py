@@ -403,6 +403,8 @@ class PodTopologySpread(Plugin):
             for c in pod_constraints or self.default_constraints
             if c.when_unsatisfiable == DO_NOT_SCHEDULE
         ]
+        if not hard:
+            return False  # nothing is refused for soft constraints
         constraints = tuple(resolve_constraint(c, pod) for c in hard)
         if event.node is not None or event.old_node is not None:
             return _is_schedulable_after_node_change(constraints, event.old_node, event.node)

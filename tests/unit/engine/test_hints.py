@@ -227,12 +227,12 @@ CASES: dict[str, list[Case]] = {
         )
     ],
 }  # fmt: skip
-# NodeName's pods go to no queue (they have a node), AutoscaleEnforcer is in no default profile (its
-# cases: tests/vms/test_placement.py), and the others refuse nobody.
+# NodeName's pods go to no queue (they have a node), AutoscaleEnforcer and NominatedVms are in no
+# default profile (their cases: tests/vms/test_placement.py), and the others refuse nobody.
 WITHOUT = {
     "PrioritySort", "NodeName", "NodeResourcesBalancedAllocation", "ImageLocality",
     "DynamicResources", "NegotiatedResources", "DefaultPreemption", "DefaultBinder",
-    "Fragmentation", "AutoscaleEnforcer", "ImageReadiness", "WarmCapacity",
+    "Fragmentation", "AutoscaleEnforcer", "NominatedVms", "ImageReadiness", "WarmCapacity",
 }  # fmt: skip
 
 
