@@ -67,8 +67,11 @@ CONCERNS: Final[Mapping[str, Kind]] = {
 # Plugins that try a pod again at a time of their own: drivers and images are waited for, and an
 # approval that no VM shows expires.
 TIMED: Final = frozenset(("NegotiatedResources", "ImageReadiness", "AutoscaleEnforcer"))
-# Of plugins that are not named above, and of attempts for pod groups: any change.
+# Of plugins that are not named above: any change, also where something was written about the pod.
 ANYTHING: Final = ~Kind.NONE
+GROUP: Final = "its pod group"
+# What is said of groups that are tried again at a time of their own.
+TIMED_TEXTS: Final = ("The search budget ran out", "waiting for ", "partially bound")
 
 
 class _Refusal:
@@ -162,8 +165,11 @@ class Attempts(Checker):
         elif isinstance(obj, Pod):
             self._add(_pod_kinds(change))
             refused = self._refused.get(obj.metadata.uid)
-            if refused is not None and _has_pod_changed(change):
-                refused.own = True
+            if _has_pod_changed(change):
+                if refused is not None:
+                    refused.own = True
+                if obj.group_name:
+                    self._add(Kind.OTHER)  # its group is tried as a whole
             if change.new is None:
                 self._refused.pop(obj.metadata.uid, None)
         elif isinstance(obj, STORAGE):
@@ -187,11 +193,19 @@ class Attempts(Checker):
         plugins = sorted(diagnosis.plugins) if diagnosis is not None else []
         if not TIMED.isdisjoint(plugins):
             plugins = []
+        elif self._is_of_group(decision):
+            plugins = [GROUP]
         kinds = _concerns(plugins)
         if decision.victims:
             kinds |= Kind.POD_GONE
         self._number += 1
         self._refused[decision.uid] = _Refusal(decision, kinds, ", ".join(plugins), self._number)
+
+    def _is_of_group(self, decision: Decision) -> bool:
+        """Returns whether a pod was refused with its group, for what only a change can lift."""
+        pod = self._reader.pod(f"{decision.namespace}/{decision.name}")
+        is_timed = any(text in decision.message for text in TIMED_TEXTS)
+        return pod is not None and bool(pod.group_name) and not is_timed
 
     def _compare(self, before: _Refusal, decision: Decision) -> None:
         passed_ns = decision.at_ns - before.at_ns
