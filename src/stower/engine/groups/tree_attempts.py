@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from stower.devices.negotiation.claims import driver_of
+from stower.devices.negotiation.claims import driver_of, is_pending
 from stower.engine.attempt_errors import ATTEMPT_ERRORS
 from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.binding.pending_writes import PendingWrites
@@ -46,10 +46,11 @@ from stower.groups.feasibility import Feasibility, feasibility
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import NO_NODE
 from stower.groups.tree import Tree, completed_groups, find_disagreement, is_placed
-from stower.model.kinds import GroupObject
+from stower.model.kinds import GroupObject, Pod, ResourceClaim
 from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.model.times import SECOND_NS
 from stower.state.claim_release import is_releasing_devices
+from stower.state.cluster import ClusterState
 from stower.state.devices import claim_keys
 from stower.state.pod_entry import PodEntry
 
@@ -368,16 +369,17 @@ class TreeAttempts:
             try:
                 like = self._key_of_alike(queued.profile, entry)
                 if like in alike:
-                    notes[class_key] = notes[alike[like]]
+                    if alike[like] in notes:
+                        notes[class_key] = notes[alike[like]]
                     continue
                 diagnosis, post_filter_result = self._cycle.diagnose(queued.profile, entry)
             except ATTEMPT_ERRORS as error:  # this pod's only; the group's result stands
                 notes[class_key] = str(error)
                 continue
+            if like is not None and (diagnosis is None or diagnosis.pre_filter is None):
+                alike[like] = class_key
             if diagnosis is not None:
                 plugins |= diagnosis.plugins
-                if like is not None and diagnosis.pre_filter is None:
-                    alike[like] = class_key
                 notes[class_key] = diagnosis.message(post_filter_result.message)
             for patch in post_filter_result.patches:
                 id = self._outbox.next_id()
@@ -426,9 +428,11 @@ class TreeAttempts:
         state, pod = self._state, entry.pod
         for key in claim_keys(pod):
             claim = state.devices.claim(key)
-            if claim is None or claim.status != UNUSED:
+            if claim is None or claim.status != UNUSED or state.devices.users(key):
                 return None
-            if driver_of(claim, state.negotiations.classes) or state.devices.users(key):
+            if driver_of(claim, state.negotiations.classes) and not _is_unanswered(
+                claim, pod, state
+            ):
                 return None
             specs.append(claim.spec.devices)
         if not specs or entry.shape.extended_requests:
@@ -463,3 +467,11 @@ class TreeAttempts:
         for member in queued.ungated_members():
             self._reporter.decide(member, Outcome.ERROR, message=message)
             self._reporter.report(member, SCHEDULER_ERROR, message)
+
+
+def _is_unanswered(claim: ResourceClaim, pod: Pod, state: ClusterState) -> bool:
+    """Returns whether a driver is still to say on which nodes it can allocate a claim: until then,
+    refusals do not name the claim."""
+    asked = state.negotiations.pod_scheduling(pod.key)
+    answers = asked.status.resource_claims if asked is not None else None
+    return is_pending(claim) and not answers

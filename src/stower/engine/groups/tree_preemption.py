@@ -53,13 +53,15 @@ class TreePreemption:
         ]
         if not lower:
             return VictimPlan([], [], NONE_FOUND)
-        chosen = lower
-        for level in sorted({unit.priority for unit in lower}):
-            chosen = [unit for unit in lower if unit.priority <= level]
-            if self._is_sufficient(profile, tree, pending, chosen):
-                break
-        else:
+        if not self._is_sufficient(profile, tree, pending, lower):
             return VictimPlan([], [], NOT_HELPFUL)
+        chosen = lower
+        *levels, _ = sorted({unit.priority for unit in lower})
+        for level in levels:
+            some = [unit for unit in lower if unit.priority <= level]
+            if self._is_sufficient(profile, tree, pending, some):
+                chosen = some
+                break
         chosen = self._on_fewer_nodes(profile, tree, pending, chosen)
         rows = {entry.uid: entry.row for unit in chosen for entry in unit.pods}
         with state.trial():

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from stower.framework.cluster_events import ClusterEvent
-from stower.framework.plugin import Scope
+from stower.framework.plugin import Plugin, Scope
 from stower.framework.plugin_guard import PluginError
 from stower.framework.profile import Profile
 from stower.model.derived import Derived
@@ -183,7 +183,8 @@ class QueuedPod(QueuedEntity):
 
     def is_helped_by(self, cluster_event: ClusterEvent) -> bool:
         """Returns whether the hint of a plugin that refused the pod says that it may help."""
-        return may_help(self, self.refused_by, cluster_event)
+        concerned = concerned_plugins(self.profile, self.refused_by, cluster_event)
+        return may_help(self, concerned, cluster_event)
 
 
 class QueuedTree(QueuedEntity):
@@ -231,9 +232,8 @@ class QueuedTree(QueuedEntity):
 
     def is_helped_by(self, cluster_event: ClusterEvent) -> bool:
         """Returns whether the event may help one of its distinct members."""
-        return any(
-            may_help(member, self.refused_by, cluster_event) for member in self.distinct_members()
-        )
+        concerned = concerned_plugins(self.profile, self.refused_by, cluster_event)
+        return any(may_help(member, concerned, cluster_event) for member in self.distinct_members())
 
     def ungated_members(self) -> list[QueuedPod]:
         """Returns the members that no PreEnqueue plugin keeps gated."""
@@ -275,16 +275,29 @@ def _find_terms(pod: Pod, claims: list[object] | None = None) -> bytes:
 _TERMS: Final = Derived(_find_terms)
 
 
-def may_help(queued: QueuedPod, refused_by: frozenset[str], cluster_event: ClusterEvent) -> bool:
-    """Returns whether the hint of one of these plugins says that the event may help the pod."""
+def concerned_plugins(
+    profile: Profile, refused_by: frozenset[str], cluster_event: ClusterEvent
+) -> tuple[Plugin, ...] | None:
+    """Returns the plugins that refused and register for the event; None where nobody can say that
+    the event does not help."""
     if not refused_by:
-        return True
+        return None
+    found = []
+    change = cluster_event.change.value
     for name in sorted(refused_by):
-        plugin = queued.profile.plugins.get(name)
+        plugin = profile.plugins.get(name)
         if plugin is None:
-            return True  # an extender: any event may change its answer
-        if plugin.events_to_register & cluster_event.change and plugin.hint_pod(
-            queued.entry.pod, queued.entry.shape, cluster_event
-        ):
-            return True
-    return False
+            return None  # an extender: any event may change its answer
+        if plugin.events_to_register.value & change:
+            found.append(plugin)
+    return tuple(found)
+
+
+def may_help(
+    queued: QueuedPod, concerned: tuple[Plugin, ...] | None, cluster_event: ClusterEvent
+) -> bool:
+    """Returns whether the hint of one of these plugins says that the event may help the pod."""
+    if concerned is None:
+        return True
+    pod, shape = queued.entry.pod, queued.entry.shape
+    return any(plugin.hint_pod(pod, shape, cluster_event) for plugin in concerned)

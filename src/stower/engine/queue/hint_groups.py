@@ -6,7 +6,13 @@ the other parts of the queue.
 
 from collections.abc import Callable
 
-from stower.engine.queue.entities import HintKey, QueuedEntity, QueuedPod, may_help
+from stower.engine.queue.entities import (
+    HintKey,
+    QueuedEntity,
+    QueuedPod,
+    concerned_plugins,
+    may_help,
+)
 from stower.framework.cluster_events import RESOURCE_CLAIM_CHANGES, ClusterEvent
 
 # Reports an entity whose queueing hint raised an error.
@@ -115,7 +121,8 @@ def is_helped(
     that refused it. A hint that raises counts as "may help"."""
     try:
         if plugins is not None and isinstance(entity, QueuedPod):
-            return may_help(entity, plugins, event)
+            concerned = concerned_plugins(entity.profile, plugins, event)
+            return may_help(entity, concerned, event)
         return entity.is_helped_by(event)
     except Exception as error:
         _report(hint_failed, entity, error)
