@@ -12,7 +12,7 @@ from stower.sim.load import PARTS
 ALL: Final = "all"
 NONE: Final = "none"
 PLAIN: Final = "plain"
-UNTIL: Final = "10m"
+UNTIL: Final = "4m"
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ REASON_TEXTS: Final = (
     ("no Bind plugin binds the pod", ReasonCode.NO_BINDER),
     ("no nodes available to schedule pods", ReasonCode.NO_NODES),
     ("Not enough resources for Pod", ReasonCode.VM_ROOM_INSUFFICIENT),
-    ("without room beside the VMs", ReasonCode.VM_ROOM_INSUFFICIENT),
+    ("without room beside the pods", ReasonCode.VM_ROOM_INSUFFICIENT),
     ("Insufficient", ReasonCode.INSUFFICIENT_RESOURCE),
     ("Too many pods", ReasonCode.TOO_MANY_PODS),
     ("pod level request for", ReasonCode.INVALID_POD_LEVEL_REQUEST),

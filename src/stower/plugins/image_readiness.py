@@ -34,6 +34,12 @@ class ImageReadiness(Plugin):
     reasons = (OUTSIDE_POOL, IMAGES_MISSING)
     events_to_register = Change.WARMTH_CHANGED | Change.NODE_ADDED | Change.NODE_LABELS
 
+    def is_relevant_to_pod(self, pod: Pod, state: ClusterState) -> bool:
+        """Returns whether the pod is a user pod of a pool."""
+        controller = find_warm_controller(state)
+        pool_role = controller.role_of(pod) if controller is not None and controller.pools else None
+        return pool_role is not None and pool_role[1] is Role.USER
+
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """Rejects nodes for users: 1 outside the pool, 2 where images are missing."""
         controller = find_warm_controller(state)

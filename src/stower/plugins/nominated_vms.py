@@ -1,6 +1,6 @@
-"""NominatedVms: keeps the room on a node for the VMs that are nominated to it.
+"""NominatedVms: keeps the room on a node for VMs, and pods beside them, that are nominated to it.
 
-What a VM uses is said by its annotations, which only profiles with AutoscaleEnforcer read. Pods of
+What VMs use is said by their annotations, which only profiles with AutoscaleEnforcer read. Pods of
 all other profiles pass this filter instead: else a pod of lower priority takes the room that pods
 were evicted from for a VM, and the VM evicts that pod too, again and again. Enabled by itself in
 profiles without AutoscaleEnforcer, where another profile has it.
@@ -20,14 +20,13 @@ from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 from stower.vms.controller import VmScheduling
 from stower.vms.ledger import amounts_of
-from stower.vms.pods import vm_owner
 
-RESERVED: Final = "node(s) without room beside the VMs that are nominated there"
+RESERVED: Final = "node(s) without room beside the pods that are nominated there"
 
 
 class NominatedVms(Plugin):
-    """Rejects nodes that cannot take both the pod and the VMs nominated there, of its priority or
-    above."""
+    """Rejects nodes that cannot take both the pod and the pods of VM profiles nominated there, of
+    its priority or above."""
 
     name = "NominatedVms"
     scope = Scope.PODS
@@ -40,8 +39,8 @@ class NominatedVms(Plugin):
         return bool(state.nominated_pods)
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """Rejects nodes (code 1) where the pod, what is there and the nominated VMs are too much.
-        None where no VM is nominated."""
+        """Rejects nodes (code 1) where the pod, what is there and what is nominated are too much.
+        None where nothing is nominated."""
         scheduling = state.companions.get(self.enabled_beside)
         if not state.nominated_pods or not isinstance(scheduling, VmScheduling):
             return None
@@ -49,7 +48,7 @@ class NominatedVms(Plugin):
         codes: Ints | None = None
         for name in sorted(state.nominated_pods):
             row = state.row_of(name)
-            cpu, memory = self._reserved(pod, name, state)
+            cpu, memory = _reserved(pod, name, state, scheduling)
             if row < 0 or not (cpu or memory):
                 continue
             is_full = (
@@ -61,17 +60,6 @@ class NominatedVms(Plugin):
                 codes[row] = 1
         return codes
 
-    def _reserved(self, pod: Pod, node_name: str, state: ClusterState) -> tuple[int, int]:
-        """Returns the milli-CPU and bytes of the VMs that are nominated to a node."""
-        cpu = memory = 0
-        for _, entry in sorted(state.nominated_pods[node_name].items()):
-            other = entry.pod
-            if vm_owner(other) is None or entry.row >= 0 or other.priority < pod.priority:
-                continue
-            amounts = amounts_of(other) or (0, 0)
-            cpu, memory = cpu + amounts[0], memory + amounts[1]
-        return cpu, memory
-
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
@@ -81,3 +69,17 @@ class NominatedVms(Plugin):
     def is_permanent(self, codes: Ints) -> Bools:
         """Returns False: a nomination ends."""
         return np.zeros(len(codes), np.bool_)
+
+
+def _reserved(
+    pod: Pod, node_name: str, state: ClusterState, scheduling: VmScheduling
+) -> tuple[int, int]:
+    """Returns the milli-CPU and bytes of pods of the VM profile that are nominated to a node."""
+    cpu = memory = 0
+    for _, entry in sorted(state.nominated_pods[node_name].items()):
+        other = entry.pod
+        is_counted = other.spec.scheduler_name == scheduling.config.scheduler_name
+        if is_counted and entry.row < 0 and other.priority >= pod.priority:
+            amounts = amounts_of(other) or (0, 0)
+            cpu, memory = cpu + amounts[0], memory + amounts[1]
+    return cpu, memory

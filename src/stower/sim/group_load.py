@@ -17,7 +17,7 @@ from stower.sim.script import ZONE, AddComposite, AddGroup, AddPod, AnyHappening
 Json = dict[str, Any]
 
 HOST: Final = "kubernetes.io/hostname"
-SHARE_OF_TEMPLATES: Final = 0.7
+SHARE_OF_TEMPLATES: Final = 0.5
 JOB_PODS: Final = (2, 8)
 KEYS: Final = ("", "", ZONE, ZONE, HOST)
 

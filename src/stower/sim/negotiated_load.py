@@ -27,7 +27,7 @@ from stower.sim.script import (
 
 Json = dict[str, Any]
 
-SHARE_OF_TEMPLATES: Final = 0.6
+SHARE_OF_TEMPLATES: Final = 0.4
 SHARE_OF_LICENCES: Final = 0.2
 DELETIONS_MAX: Final = 6
 

@@ -1,6 +1,6 @@
 """Generates the plain pods of the run of a seed, and the nodes that all parts share.
 
-Sizes: 2 to 12 nodes in up to 3 zones, 3 to 8 templates of 1 to 14 pods each, some of which are
+Sizes: 2 to 12 nodes in up to 3 zones, 3 to 6 templates of 1 to 14 pods each, some of which are
 replaced when they end; meanwhile nodes are added, removed, cordoned, labelled and tainted. Pods
 have priorities, topology spread constraints, affinity, host ports, volumes and budgets.
 """
@@ -42,7 +42,7 @@ def draw_plain(
     nodes = [draw_node(i, chance) for i in range(chance.randint(2, 12))]
     happenings: list[AnyHappening] = [AddNode(0, node) for node in nodes]
     templates = []
-    for i in range(chance.randint(3, 8)):
+    for i in range(chance.randint(3, 6)):
         template, pods, budgets = draw_template(i, chance, active_ms)
         templates.append(template)
         happenings += budgets

@@ -56,7 +56,7 @@ def with_vms(
     count: int | None = None,
 ) -> tuple[list[Template], list[AnyHappening]]:
     """Returns the templates, a share of which the profile of VMs schedules (a tree of groups as a
-    whole), and all happenings, those of so many VMs included; 2 to 8 unless it is given."""
+    whole), and all happenings, those of so many VMs included; 2 to 4 unless it is given."""
     chance = random.Random(f"{seed}:vms")
     parents = _parents(happenings)
     ours = [
@@ -66,7 +66,7 @@ def with_vms(
         for t in templates
     ]
     made: list[AnyHappening] = [_runs_linux(one) for one in happenings]
-    drawn = chance.randint(2, 8)
+    drawn = chance.randint(2, 4)
     for i in range(drawn if count is None else count):
         name = f"vm-{i}"
         made.append(AddVm(chance.randrange(active_ms // 2), _vm(name, chance)))

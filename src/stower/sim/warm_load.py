@@ -78,7 +78,7 @@ def with_warmth(
 def _draw_users(chance: random.Random, cpu: str, active_ms: int) -> Iterator[AnyHappening]:
     """Yields users that arrive one by one, or in crowds."""
     at_ms = 0
-    for i in range(chance.randint(4, 40)):
+    for i in range(chance.randint(4, 20)):
         at_ms += chance.choice((0, 500, 20_000, 60_000))
         lasts_ms = chance.choice((0, 30_000, 120_000, 300_000))
         if at_ms < active_ms:

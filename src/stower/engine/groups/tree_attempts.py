@@ -365,7 +365,11 @@ class TreeAttempts:
             if class_key in seen and not entry.shape.extended_requests:
                 continue
             seen.add(class_key)
-            plugins |= {p.name for p in queued.profile.filters if p.is_relevant(entry.shape)}
+            plugins |= {
+                p.name
+                for p in queued.profile.filters
+                if p.is_relevant(entry.shape) and p.is_relevant_to_pod(entry.pod, self._state)
+            }
             try:
                 like = self._key_of_alike(queued.profile, entry)
                 if like in alike:

@@ -143,7 +143,8 @@ class _Attempt:
         self._no_points: Ints = np.zeros(state.row_limit, np.int64)
         self._caps: dict[int, Ints] = {}  # by kind of pod: the most pods per node, as learned
         self._is_cut = False  # the caps may rule out a feasible placement
-        self._refused: tuple[int, int, int] = (-1, -1, 0)  # kind, node, pods of the kind it had
+        # By kind and node, where plugins refused pods: how many of the kind the node had.
+        self._refused: dict[tuple[int, int], int] = {}
 
     def run(self, requires_preferred: bool = False) -> TreeResult:
         """Searches and verifies. `requires_preferred`: treats preferred topology as required."""
@@ -305,39 +306,45 @@ class _Attempt:
                     else:
                         refused.append((queued, row))
                 if len(refused) == len(left):
-                    self._remember_refusal(built, refused[0], plan)
+                    self._remember_refusals(built, refused, plan)
                     return None
                 left = refused
         return plan
 
     # Learning from refusals
 
-    def _remember_refusal(
-        self, built: IndexedProblem, refused: tuple[QueuedPod, int], plan: Plan
+    def _remember_refusals(
+        self, built: IndexedProblem, refused: list[tuple[QueuedPod, int]], plan: Plan
     ) -> None:
-        queued, row = refused
         kinds = {
             entry.uid: group.parts[p].kind
             for group, parts in zip(built.problem.groups, built.pods, strict=True)
             for p, entries in enumerate(parts)
             for entry in entries
         }
-        kind = kinds[queued.uid]
-        had = sum(1 for q, r in plan if r == row and kinds[q.uid] == kind)
-        self._refused = (kind, int(np.searchsorted(built.rows, row)), had)
+        had = Counter((kinds[q.uid], row) for q, row in plan)
+        self._refused = {}
+        for queued, row in refused:
+            kind = kinds[queued.uid]
+            self._refused[kind, int(np.searchsorted(built.rows, row))] = had[kind, row]
 
     def _tighten_caps(self, built: IndexedProblem, problem: Problem) -> bool:
-        """Caps the pods of the refused kind: by what each node takes alone; where that was known,
-        at what the node had, which may rule out too much. Returns False where nothing was refused.
+        """Caps the pods of the refused kinds: by what each node takes alone; where that was known,
+        at what the nodes had, which may rule out too much. Returns False where nothing was refused.
         """
-        kind, node, had = self._refused
-        if kind < 0:
-            return False
-        if kind not in self._caps:
-            self._caps[kind] = self._pod_limits_by_node(built, problem, kind)
-            if self._caps[kind][node] <= had:
-                return True
-        self._caps[kind][node] = min(int(self._caps[kind][node]), had)
+        is_tighter = False
+        for kind in sorted({kind for kind, _ in self._refused}):
+            if kind not in self._caps:
+                self._caps[kind] = self._pod_limits_by_node(built, problem, kind)
+                is_tighter |= any(
+                    self._caps[kind][node] <= had
+                    for (of, node), had in self._refused.items()
+                    if of == kind
+                )
+        if is_tighter or not self._refused:
+            return is_tighter
+        for (kind, node), had in self._refused.items():
+            self._caps[kind][node] = min(int(self._caps[kind][node]), had)
         self._is_cut = True
         return True
 

@@ -6,6 +6,7 @@ kinds are those for which kube-scheduler's plugins register; within them, a hint
 as upstream's.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import Flag, auto
 from typing import Final
@@ -71,7 +72,7 @@ TIMED: Final = frozenset(("NegotiatedResources", "ImageReadiness", "AutoscaleEnf
 ANYTHING: Final = ~Kind.NONE
 GROUP: Final = "its pod group"
 # What is said of groups that are tried again at a time of their own.
-TIMED_TEXTS: Final = ("The search budget ran out", "waiting for ", "partially bound")
+TIMED_TEXTS: Final = re.compile("search budget ran out|^waiting for|partially bound")
 
 
 class _Refusal:
@@ -204,7 +205,7 @@ class Attempts(Checker):
     def _is_of_group(self, decision: Decision) -> bool:
         """Returns whether a pod was refused with its group, for what only a change can lift."""
         pod = self._reader.pod(f"{decision.namespace}/{decision.name}")
-        is_timed = any(text in decision.message for text in TIMED_TEXTS)
+        is_timed = TIMED_TEXTS.search(decision.message) is not None
         return pod is not None and bool(pod.group_name) and not is_timed
 
     def _compare(self, before: _Refusal, decision: Decision) -> None:

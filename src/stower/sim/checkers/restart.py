@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 
 from stower.engine.engine import Engine
+from stower.engine.status_reporter import UNSCHEDULABLE
 from stower.framework.events import Listed, Observed, Tick, WatchType
-from stower.framework.writes import Bind, CreateEvent, Write
+from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
 from stower.model.kinds import Pod
 from stower.sim.checkers.checker import Checker
 
@@ -69,11 +70,23 @@ def _probe(pod: Pod, i: int) -> Pod:
 
 def _decide_probe(engine: Engine, probe: Pod, now_ns: int) -> list[Any]:
     """What is written, in whatever order: other pods that wait are tried again, those first that
-    were tried before, which a new engine cannot know."""
+    were tried before, which a new engine cannot know. Without messages of other pods: the new
+    engine has just renewed them."""
     writes: list[Write] = engine.step(Observed(WatchType.ADDED, probe), now_ns)
     found = [
         msgspec.structs.replace(write, id=0)
         for write in writes
-        if not isinstance(write, CreateEvent)
+        if not isinstance(write, CreateEvent) and not _is_message(write, probe)
     ]
     return sorted(found, key=str)
+
+
+def _is_message(write: Write, probe: Pod) -> bool:
+    """Returns whether a write says no more than why another pod still waits."""
+    return (
+        isinstance(write, PatchPodStatus)
+        and write.uid != probe.metadata.uid
+        and write.condition is not None
+        and write.condition.reason == UNSCHEDULABLE
+        and write.nominated_node_name is None
+    )
