@@ -124,7 +124,7 @@ class ObjectEvents:
         if isinstance(obj, PodScheduling):
             queued = self._queue.get(self._state.uid_by_key.get(obj.metadata.key, ""))
             if queued is not None:
-                self._queue.update(queued, cluster_event, now_ns)
+                self._queue.update(queued.tree or queued, cluster_event, now_ns)
             return
         is_own = isinstance(obj, ResourceClaim) and not _frees_devices(old, new)
         self._queue.wake(cluster_event, now_ns, obj.metadata.key if is_own else "")
