@@ -12,7 +12,7 @@ import numpy as np
 
 from stower.controllers import vm_migrations
 from stower.controllers.vm_migrations import VmMigrationController
-from stower.devices.negotiation import scheduling
+from stower.devices.negotiation import scheduling, trees
 from stower.driver import RefusedError
 from stower.engine import engine
 from stower.engine.binding.binding_cycle import BindingCycle
@@ -34,6 +34,7 @@ from stower.framework.writes import Bind
 from stower.groups.tree import TreeGroup
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
+from stower.plugins import negotiated_resources
 from stower.plugins.claim_binding import ClaimBinding
 from stower.plugins.default_preemption import DefaultPreemption
 from stower.plugins.image_readiness import ImageReadiness
@@ -383,6 +384,16 @@ def never_given_back() -> AbstractContextManager[Any]:
     return patch.object(scheduling, "_give_back", lambda *_: scheduling.Step(""))
 
 
+def groups_ask_at_once() -> AbstractContextManager[Any]:
+    """A group whose attempt failed asks for devices again without a delay."""
+    return patch.object(trees, "delay_for", lambda *_: 0)
+
+
+def members_ask_alone() -> AbstractContextManager[Any]:
+    """Each pod of a group negotiates as if it were alone."""
+    return patch.object(negotiated_resources, "turn_of", lambda *_: None)
+
+
 def every_change_helps() -> AbstractContextManager[Any]:
     """All pods are woken by all that happens."""
     both = ExitStack()
@@ -454,6 +465,7 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "machines": (Planted(target_left, 5), Planted(all_at_once, 5)),
     "room": (Planted(wanted_less, 0), Planted(ports_shared, 5)),
     "bindings": (Planted(confirmation_missed, 0), Planted(moved, 2)),
+    "futile-allocations": (Planted(groups_ask_at_once, 3), Planted(members_ask_alone, 7)),
     "gangs": (Planted(half_is_enough, 1), Planted(anywhere, 1)),
     "forgotten": (Planted(unheard, 0), Planted(dropped_after_an_error, 2)),
     "assumptions": (Planted(never_sent_again, 2), Planted(never_confirmed, 0)),

@@ -66,6 +66,9 @@ class ReasonCode(StrEnum):
     FORMER_NEGOTIATION_PENDING = "FormerNegotiationPending"
     RESOURCE_CLASS_EXCLUDES_NODE = "ResourceClassExcludesNode"
     NEGOTIATED_DEVICES_NOT_AVAILABLE = "NegotiatedDevicesNotAvailable"
+    NODE_NOT_SELECTED = "NodeNotSelected"
+    GROUP_SELECTION_PENDING = "GroupSelectionPending"
+    GROUP_DEVICES_NOT_AVAILABLE = "GroupDevicesNotAvailable"
     OUTSIDE_WARM_POOL = "OutsideWarmPool"
     IMAGES_MISSING = "ImagesMissing"
     VM_ROOM_INSUFFICIENT = "VMRoomInsufficient"
@@ -145,6 +148,9 @@ REASON_TEXTS: Final = (
     ("waiting for podscheduling", ReasonCode.FORMER_NEGOTIATION_PENDING),
     ("excluded by resource class", ReasonCode.RESOURCE_CLASS_EXCLUDES_NODE),
     ("node(s) on which", ReasonCode.NEGOTIATED_DEVICES_NOT_AVAILABLE),
+    ("other than the selected one", ReasonCode.NODE_NOT_SELECTED),
+    ("selected for all pods of the group", ReasonCode.GROUP_SELECTION_PENDING),
+    ("no suitable nodes for all pods of the group", ReasonCode.GROUP_DEVICES_NOT_AVAILABLE),
     ("outside the user's warm pool", ReasonCode.OUTSIDE_WARM_POOL),
     ("without the warm pool's images", ReasonCode.IMAGES_MISSING),
     ("not found", ReasonCode.OBJECT_NOT_FOUND),
@@ -176,7 +182,9 @@ WAITING_CODES: Final = frozenset(
         ReasonCode.DRIVER_DEALLOCATION_PENDING,
         ReasonCode.FORMER_NEGOTIATION_PENDING,
         ReasonCode.GROUP_MEMBERS_MISSING,
+        ReasonCode.GROUP_SELECTION_PENDING,
         ReasonCode.IMAGES_MISSING,
+        ReasonCode.NODE_NOT_SELECTED,
         ReasonCode.POD_EVICTED,
         ReasonCode.PREEMPTION_PENDING,
         ReasonCode.VOLUME_UNBOUND,

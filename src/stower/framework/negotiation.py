@@ -21,6 +21,19 @@ class FeasibleNodes(Protocol):
         """Whether at least one row is feasible."""
 
     @property
+    def chosen_row(self) -> int:
+        """The row that was chosen for the pod; -1 for none."""
+
+    @property
+    def is_of_tree(self) -> bool:
+        """Whether the row was chosen together with rows for the other pods of a pod group tree, so
+        that all of them are accepted or none."""
+
+    @property
+    def may_select(self) -> bool:
+        """Whether all pods of the tree are ready (`Wait.is_ready`)."""
+
+    @property
     def count(self) -> int:
         """The number of feasible rows."""
 
@@ -37,7 +50,9 @@ class Wait(msgspec.Struct, frozen=True):
     nominated_node_name: the node to nominate the pod to, "" to withdraw a nomination, None to leave
     it; retry_at_ns: when to try the pod again even if no event arrives; is_retried_at_once: whether
     the pod is tried again as soon as its writes were seen; awaited_object: the object (view,
-    namespace/name) that has to change before the pod is tried again.
+    namespace/name) that has to change before the pod is tried again. Of a pod of a tree, is_ready:
+    it waits for nothing but the tree's other pods; is_stalled: nothing is expected soon, so that
+    the tree's other pods must not keep what they have.
     """
 
     message: str
@@ -46,3 +61,5 @@ class Wait(msgspec.Struct, frozen=True):
     retry_at_ns: int | None = None
     is_retried_at_once: bool = False
     awaited_object: tuple[type, str] | None = None
+    is_ready: bool = False
+    is_stalled: bool = False

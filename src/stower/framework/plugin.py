@@ -314,6 +314,10 @@ class Plugin:
         bound; None where this plugin has nothing to wait for."""
         raise NotImplementedError
 
+    def begin_tree_attempt(self, pods: Sequence[Pod], state: ClusterState) -> None:
+        """Prepares an attempt for the pods without a node of a pod group tree, for plugins that
+        negotiate. Does nothing in a trial."""
+
     def displaceable_pods(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
         """Returns pods that the pod may displace: a node is chosen as if they were absent, and
         those that occupy the room are deleted at once, in this order. Must not depend on anything

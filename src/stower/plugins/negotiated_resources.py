@@ -8,7 +8,7 @@ Source: KEP-3063 (classic dynamic resource allocation), seed 000; kube-scheduler
 plugins/dynamicresources of Kubernetes 1.26 to 1.31.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -36,7 +36,7 @@ from stower.devices.negotiation.scheduling import (
 from stower.devices.negotiation.turns import preceding_pod
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.dry_run import DryRun
+from stower.framework.dry_run import CapacityConstraint, DryRun
 from stower.framework.negotiation import FeasibleNodes, Wait
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
@@ -46,6 +46,15 @@ from stower.model.kinds import Pod, PodScheduling, ResourceClaim
 from stower.model.kinds.resource_claim import RESERVED_FOR_MAX
 from stower.model.selectors import NodeSelector
 from stower.model.times import SECOND_NS, duration_ns
+from stower.plugins.negotiated_trees import (
+    assume_devices,
+    begin_attempt,
+    constraints_of,
+    known_of,
+    rank_of_tree,
+    rows_without_devices,
+    turn_of,
+)
 from stower.plugins.node_affinity import match_term
 from stower.plugins.node_allocatable import RejectionCodes
 from stower.state.arrays import Bools, Ints
@@ -53,6 +62,7 @@ from stower.state.cluster import ClusterState
 from stower.state.devices import claim_refs, distinct_claim_refs
 from stower.state.shapes import Shape
 
+NOT_SELECTED: Final = "node(s) other than the selected one"
 DRIVERS_NOT_SIMULATED: Final = "drivers are not simulated"
 
 # A label distinguishes kinds of nodes if on average at least this many nodes share a value.
@@ -143,8 +153,9 @@ class NegotiatedResources(Plugin):
             if claim is not None and driver:
                 parties.append(Party(ref.entry_name, driver, claim))
         return PodNegotiation(
-            pod, tuple(parties), state.negotiations.pod_scheduling(pod.key), is_missing
-        )
+            pod, tuple(parties), state.negotiations.pod_scheduling(pod.key), is_missing,
+            rank_of_tree(pod, state) if parties and pod.group_name else None,
+        )  # fmt: skip
 
     # PreFilter and Filter
 
@@ -197,7 +208,41 @@ class NegotiatedResources(Plugin):
             if 0 <= row < limit:
                 reason = f"node(s) on which {party.driver} cannot allocate {party.key}"
                 codes[row] = self._rejection_codes.code_of(Rejection((reason,)))
+        if negotiation.tree is not None:
+            self._reject_for_tree(negotiation, state, codes)
         return codes
+
+    def _reject_for_tree(
+        self, negotiation: PodNegotiation, state: ClusterState, codes: Ints
+    ) -> None:
+        """Rejects nodes on which the pod's tree can have no more devices, and all but the selected
+        node, so that the placement of the tree keeps it."""
+        known, said = known_of(negotiation, state), negotiation.scheduling
+        if known is None:
+            return
+        for driver, rows in rows_without_devices(negotiation, known, state):
+            codes[rows] = self._device_code(driver)
+        selected = said.spec.selected_node if said is not None and negotiation.is_ours else ""
+        if selected and negotiation.pending and selected not in negotiation.refusals_by_node():
+            row = state.row_of(selected)
+            if row >= 0:
+                code = codes[row]
+                codes[codes == 0] = self._rejection_codes.code_of(Rejection((NOT_SELECTED,)))
+                codes[row] = code
+
+    def _device_code(self, driver: str) -> int:
+        reason = f"node(s) on which {driver} had no more devices for the group"
+        return self._rejection_codes.code_of(Rejection((reason,)))
+
+    def group_constraints(
+        self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
+    ) -> tuple[CapacityConstraint, ...]:
+        """Returns the numbers of devices that drivers have shown to the pod's tree."""
+        negotiation = self.negotiation(pod, state)
+        known = known_of(negotiation, state)
+        if known is None or not known.capacity:
+            return ()
+        return constraints_of(negotiation, known, state, self._device_code("a driver"))
 
     def _suitable_nodes(
         self, negotiation: PodNegotiation, state: ClusterState
@@ -229,6 +274,11 @@ class NegotiatedResources(Plugin):
 
     # Negotiation
 
+    def begin_tree_attempt(self, pods: Sequence[Pod], state: ClusterState) -> None:
+        """Updates what is known about the devices that the pods of a tree can have."""
+        negotiations = [self.negotiation(pod, state) for pod in pods]
+        begin_attempt([each for each in negotiations if each.parties], state)
+
     def negotiate(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible_nodes: FeasibleNodes
     ) -> Wait | None:
@@ -243,7 +293,8 @@ class NegotiatedResources(Plugin):
         context = _NegotiationContext(self, negotiation, state)
         ranked = _RankedNodes(feasible_nodes, state)
         state.negotiations.set_pending_selection(pod.key, False)
-        step = None if has_fault else next_step(negotiation, context, ranked, self.rules)
+        turn = turn_of(negotiation, feasible_nodes, state)
+        step = None if has_fault else next_step(negotiation, context, ranked, self.rules, turn)
         if step is None:
             return None
         if not self._has_drivers:
@@ -254,10 +305,13 @@ class NegotiatedResources(Plugin):
             )
         if is_selection(step):
             state.negotiations.set_pending_selection(pod.key, True)
+            known = known_of(negotiation, state) if turn is not None else None
+            if known is not None and not state.journal.is_in_trial:
+                known.begin(negotiation)
         writes = (step.write,) if step.write is not None else ()
         return Wait(
             step.message, writes, step.nominate, step.again_ns, has_next_step(step),
-            (PodScheduling, step.behind) if step.behind else None,
+            (PodScheduling, step.behind) if step.behind else None, step.is_ready, step.is_stalled,
         )  # fmt: skip
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
@@ -270,7 +324,12 @@ class NegotiatedResources(Plugin):
             current_row = state.row_of(node_name)
             return current_row >= 0 and bool(_available_rows(claim, state)[current_row])
 
-        return NegotiatedBinding(negotiation, is_available, self._binding_timeout_ns, self._turns)
+        def assume(current: ClusterState) -> None:
+            assume_devices(negotiation, node_name, current)
+
+        return NegotiatedBinding(
+            negotiation, is_available, self._binding_timeout_ns, self._turns, assume
+        )
 
     def post_bind(self, pod: Pod, state: ClusterState) -> Sequence[DeleteObject]:
         """Deletes the pod's PodScheduling, which is no longer needed (S9)."""
@@ -289,7 +348,8 @@ class NegotiatedResources(Plugin):
         if isinstance(obj, ResourceClaim):
             is_in_namespace = obj.metadata.namespace == pod.metadata.namespace
             if not is_in_namespace or all(ref.name != obj.metadata.name for ref in claim_refs(pod)):
-                return False
+                # A pod of a tree may get devices that others have given back.
+                return bool(pod.group_name) and _has_freed_devices(old, new)
             return not (isinstance(old, ResourceClaim) and new and _is_unchanged(old, obj))
         if isinstance(obj, PodScheduling):
             # The scheduler itself writes the spec; only drivers write the status.
@@ -418,6 +478,13 @@ def _node_signatures(state: ClusterState) -> Ints:
     for _, amounts in sorted(state.columns.items()):
         signatures = signatures * HASH_MULTIPLIER + amounts.allocatable[rows]
     return signatures
+
+
+def _has_freed_devices(old: object, new: object) -> bool:
+    """Returns whether an allocated claim is deleted, or is not allocated any more."""
+    if not isinstance(old, ResourceClaim) or old.status.allocation is None:
+        return False
+    return not isinstance(new, ResourceClaim) or new.status.allocation is None
 
 
 def _is_unchanged(old: ResourceClaim, new: ResourceClaim) -> bool:

@@ -4,12 +4,14 @@ PodScheduling of each pod.
 Must not know how a negotiation proceeds.
 """
 
-from typing import Final
+from typing import Final, TypeVar
 
 from stower.model.kinds import Negotiating, PodScheduling, ResourceClass
 from stower.state.journal import Journal
 
 TIMES_MAX: Final = 100_000  # of `first_requested_ns` that are kept
+
+Extension = TypeVar("Extension")
 
 
 class Negotiations:
@@ -23,6 +25,7 @@ class Negotiations:
         self.retries: dict[str, None] = {}
         # Keys of pods for which a node is being selected, by a write that the watch has not shown.
         self.pending_selections: dict[str, None] = {}
+        self._extensions: dict[type, object] = {}
         # By key and aspect: the state of the request, and since when it has been requested.
         self._first_requested: dict[tuple[str, str], tuple[object, int]] = {}
 
@@ -74,6 +77,7 @@ class Negotiations:
             seen = self._schedulings.get(key)
             if seen is not None and not seen.spec.selected_node:
                 self.pending_selections[key] = None
+        self._extensions = other._extensions
         for (key, aspect), known in other._first_requested.items():
             if key in self._schedulings:
                 self._first_requested[key, aspect] = known
@@ -91,6 +95,14 @@ class Negotiations:
             self.pending_selections[key] = None
         else:
             self.pending_selections.pop(key, None)
+
+    def extension(self, kind: type[Extension]) -> Extension:
+        """Returns what a higher layer keeps about negotiations: the one instance of `kind`, which
+        the first call creates. A rebuilt state takes it over."""
+        instance = self._extensions.get(kind)
+        if instance is None:
+            instance = self._extensions[kind] = kind()
+        return instance  # type: ignore[return-value]
 
     def first_requested_ns(self, key: str, aspect: str, state: object, now_ns: int) -> int:
         """Returns when an aspect of a pod's negotiation was first requested in this state: `now_ns`

@@ -86,8 +86,10 @@ class NegotiatedBinding:
         is_available: Callable[[ResourceClaim], bool],
         timeout_ns: int,
         turns: Turns,
+        assume: Callable[[ClusterState], None] = lambda state: None,
     ) -> None:
-        """`is_available`: whether a claim as it is by now can be used on the chosen node."""
+        """`is_available`: whether a claim as it is by now can be used on the chosen node; `assume`:
+        counts the devices of the claims in a trial."""
         self.timeout_ns = timeout_ns
         self.awaited_objects: tuple[tuple[type, str, str], ...] = tuple(
             (ResourceClaim, p.claim.metadata.namespace, p.claim.metadata.name)
@@ -97,6 +99,7 @@ class NegotiatedBinding:
         self._negotiation = negotiation
         self._is_available = is_available
         self._turns = turns
+        self._assume = assume
         self._asked: dict[int, str] = {}
         self._sure: dict[str, None] = {}  # claims that were seen to be ours, after the pod was read
         self._used: dict[str, tuple[str, int]] = {}  # by key: what was relied on, until when
@@ -115,7 +118,8 @@ class NegotiatedBinding:
         return min(dues, default=None)
 
     def assume(self, state: ClusterState) -> None:
-        """Nothing is taken that the API does not show."""
+        """Counts the devices for the pod's tree. Nothing is taken that the API does not show."""
+        self._assume(state)
 
     def restart(self, state: ClusterState) -> bool:
         """The pod is not as it was: read it again, and its claims after it."""

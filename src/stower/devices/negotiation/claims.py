@@ -106,13 +106,23 @@ class Party(NamedTuple):
         return self.claim.status.allocation is not None
 
 
+class TreeRank(NamedTuple):
+    """The pod group tree of a pod: the key of its root, and what ranks it among pods and trees."""
+
+    key: str
+    created: str
+    uid: str
+
+
 class PodNegotiation(NamedTuple):
-    """One pod's negotiation as observed. `missing`: whether one of its claims does not exist."""
+    """One pod's negotiation as observed. `missing`: whether one of its claims does not exist;
+    `tree`: the pod group tree that the pod is scheduled with, None for none."""
 
     pod: Pod
     parties: tuple[Party, ...]
     scheduling: PodScheduling | None
     missing: bool = False
+    tree: TreeRank | None = None
 
     @property
     def pending(self) -> list[Party]:

@@ -19,6 +19,7 @@ from stower.devices.negotiation.claims import (
     is_leaving,
     party_names,
 )
+from stower.devices.negotiation.trees import TreeTurn
 from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus, patch_of
 from stower.model.kinds import PodScheduling, ResourceClaim
 from stower.model.kinds.pod import PodCondition
@@ -29,6 +30,8 @@ from stower.model.times import SECOND_NS
 WAITS_FOR_INFORMATION: Final = "waiting for resource driver to provide information"
 WAITS_FOR_ALLOCATION: Final = "waiting for resource driver to allocate resource"
 WAITS_FOR_DEALLOCATION: Final = "waiting for resource driver to deallocate resource"
+WAITS_FOR_GROUP: Final = "waiting until nodes can be selected for all pods of the group"
+NO_PLACE_FOR_GROUP: Final = "no suitable nodes for all pods of the group"
 # The condition by which a pod is touched before a claim is taken from it: a binding that is on its
 # way to the API server relies on the pod as it was before, and so cannot be carried out any more.
 TOUCHED: Final = "stower.dev/ClaimGivenBack"
@@ -96,7 +99,9 @@ class RankedNodes(Protocol):
 class Step(NamedTuple):
     """What is done. `nominate`: the node that is promised to the pod; "" takes a promise back, None
     leaves it. `again_ns`: when to ask again though nothing has happened. `behind`: the pod that
-    goes first: what is said about it may end the wait. Whether a step that writes is one of several
+    goes first: what is said about it may end the wait. `is_ready`: all that is left is to select
+    the node, which waits for the other pods of the tree; `is_stalled`: nothing is expected soon, so
+    that other pods of the tree must not keep devices. Whether a step that writes is one of several
     is for `has_next_step` to say."""
 
     message: str
@@ -104,15 +109,21 @@ class Step(NamedTuple):
     nominate: str | None = None
     again_ns: int | None = None
     behind: str = ""
+    is_ready: bool = False
+    is_stalled: bool = False
 
 
 def next_step(
-    negotiation: PodNegotiation, around: Surroundings, ranked: RankedNodes, rules: Rules
+    negotiation: PodNegotiation,
+    around: Surroundings,
+    ranked: RankedNodes,
+    rules: Rules,
+    turn: TreeTurn | None = None,
 ) -> Step | None:
     """What to do now; None: all claims are allocated and the pod may be bound.
 
     `ranked`: the nodes that would do for the pod, the best first; where its allocated claims can be
-    used, and that no driver has refused.
+    used, and that no driver has refused. `turn`: for a pod that is scheduled with its pod group.
     """
     seen = negotiation.scheduling
     if seen is not None and not negotiation.is_ours:
@@ -125,10 +136,14 @@ def next_step(
     immediate = [p for p in negotiation.parties if not p.is_allocated and not is_delayed(p.claim)]
     if immediate:
         return Step(f"{WAITS_FOR_ALLOCATION}: {party_names(immediate)}")
+    if turn is not None and not turn.node:
+        return _give_back_for_tree(negotiation, around, rules, turn)
     if not negotiation.pending:
         return None if ranked else _give_back(negotiation, around, rules)
     if seen is not None and seen.spec.selected_node:
         return _step_with_selection(negotiation, around, seen, rules)
+    if turn is not None:
+        return _step_of_tree(negotiation, around, ranked, rules, turn)
     return _step_without_selection(negotiation, around, ranked, rules)
 
 
@@ -173,7 +188,9 @@ def _step_with_selection(
     due_ns = _selected_until_ns(negotiation, around, name, seen.spec.attempt, rules)
     of = f"{party_names(pending)} on {name}"
     if around.now_ns >= due_ns:
-        return _clear(negotiation, seen, f"timed out waiting for the allocation of {of}", late=True)
+        return _clear(
+            negotiation, seen, f"timed out waiting for the allocation of {of}", counts=True
+        )
     return Step(f"{WAITS_FOR_ALLOCATION}: {of}", None, name, due_ns)
 
 
@@ -193,19 +210,24 @@ def _patience_ns(negotiation: PodNegotiation, attempt: int, rules: Rules) -> int
     return longest + longest * part // (4 * JITTER_PARTS)
 
 
-def _clear(negotiation: PodNegotiation, seen: PodScheduling, why: str, late: bool = False) -> Step:
+def _clear(
+    negotiation: PodNegotiation, seen: PodScheduling, why: str, counts: bool = False
+) -> Step:
     """Take the selection back. Where several drivers have to agree, it counts as a failed attempt
-    (S5); so does one that was waited for in vain, for which the next is waited for longer."""
+    (S5); `counts`: so does one that was waited for in vain, for which the next is waited for
+    longer, and one of a pod group that cannot be placed."""
     spec: dict[str, Any] = {"selectedNode": ""}
-    if late or len(negotiation.drivers) > 1:
+    if counts or len(negotiation.drivers) > 1:
         spec["attempt"] = seen.spec.attempt + 1
     return Step(f"selected node withdrawn: {why}", patch_of(seen, {"spec": spec}), "")
 
 
-def _clear_if_selected(negotiation: PodNegotiation, why: str) -> Step | None:
+def _clear_if_selected(negotiation: PodNegotiation, why: str, counts: bool = False) -> Step | None:
     """The same, where something is selected."""
     seen = negotiation.scheduling
-    return _clear(negotiation, seen, why) if seen is not None and seen.spec.selected_node else None
+    if seen is None or not seen.spec.selected_node:
+        return None
+    return _clear(negotiation, seen, why, counts=counts)
 
 
 # With none selected
@@ -263,6 +285,61 @@ def _step_without_selection(
     return _give_back(negotiation, around, rules)
 
 
+def _step_of_tree(
+    negotiation: PodNegotiation,
+    around: Surroundings,
+    ranked: RankedNodes,
+    rules: Rules,
+    turn: TreeTurn,
+) -> Step:
+    """Returns the next step of a pod that its tree has placed on a node, before that is selected:
+    all drivers have answered about the node, and nodes are selected for all pods of the tree or for
+    none. Trees take turns as pods do (S5)."""
+    seen, pending = negotiation.scheduling, negotiation.pending
+    if seen is None:
+        return _ask(negotiation, around, ranked, rules, turn=turn)
+    since_ns = around.first_seen_ns("asked", seen.spec.round)
+    silent = negotiation.silent_parties()
+    if silent:
+        due_ns = since_ns + rules.answer_ns
+        message = _waiting_message(negotiation, around, silent, due_ns)
+        is_late = around.now_ns >= due_ns
+        return Step(message, None, None, None if is_late else due_ns, is_stalled=is_late)
+    if turn.node not in (seen.spec.potential_nodes or ()):
+        again_ns = since_ns + rules.refresh_ns
+        if _has_asked_all(negotiation, around, ranked, rules) and around.now_ns < again_ns:
+            return Step(_refusal_message(negotiation), None, None, again_ns, is_stalled=True)
+        return _ask(negotiation, around, ranked, rules, turn=turn)
+    if not turn.is_begun and (waits := _wait_for_turn(negotiation, around, rules, turn)):
+        return waits
+    if not turn.may_select:
+        return Step(WAITS_FOR_GROUP, is_ready=True)
+    patch = {"spec": {"selectedNode": turn.node}}
+    message = f"{WAITS_FOR_ALLOCATION}: {party_names(pending)} on {turn.node}"
+    due_ns = _selected_until_ns(negotiation, around, turn.node, seen.spec.attempt, rules)
+    return Step(message, patch_of(seen, patch), turn.node, due_ns)
+
+
+def _wait_for_turn(
+    negotiation: PodNegotiation, around: Surroundings, rules: Rules, turn: TreeTurn
+) -> Step | None:
+    """Returns what a tree waits for before it begins: the end of its delay, or another pod."""
+    if around.now_ns < turn.not_before_ns:
+        message = f"{NO_PLACE_FOR_GROUP}: attempt {turn.attempt} failed, the next one follows later"
+        return Step(message, None, None, turn.not_before_ns, is_stalled=True)
+    if not turn.attempt:
+        return None
+    turn_ns = around.first_seen_ns("turn", turn.attempt) + rules.turn_ns
+    by_rank = around.now_ns < turn_ns
+    first = around.preceding_pod(negotiation, by_rank)
+    if not first:
+        return None
+    again_ns = turn_ns if by_rank else around.now_ns + rules.refresh_ns
+    drivers = ", ".join(negotiation.drivers)
+    message = f"Another pod that negotiates with {drivers} is tried first"
+    return Step(message, None, None, again_ns, first)
+
+
 def _waiting_message(
     negotiation: PodNegotiation, around: Surroundings, silent: list[Party], due_ns: int
 ) -> str:
@@ -289,15 +366,20 @@ def _ask(
     ranked: RankedNodes,
     rules: Rules,
     in_vain: bool = False,
+    turn: TreeTurn | None = None,
 ) -> Step:
     """Ask about nodes (S1), others than those of the last round where there was one; where it is
-    about one claim only, its driver may begin with the best at once (S3)."""
+    about one claim only, its driver may begin with the best at once (S3). For a pod of a tree, the
+    node of the placement is among them, and nothing is selected."""
     seen, pending = negotiation.scheduling, negotiation.pending
     nodes = _candidates(negotiation, around, ranked.names(), rules)
+    if turn is not None and turn.node not in nodes:
+        nodes = [turn.node, *nodes[: rules.nodes_max - 1]]
     spec: dict[str, Any] = {"potentialNodes": nodes}
     first = seen.spec.attempt == 0 if seen is not None else True
     select = (
         not in_vain
+        and turn is None
         and len(pending) == 1
         and (first or "S5" in rules.without or not around.preceding_pod(negotiation, True))
     )
@@ -445,6 +527,18 @@ def _give_back(negotiation: PodNegotiation, around: Surroundings, rules: Rules) 
         else None
     )
     return cleared or _request_deallocation(found, "no node is suitable for the pod")
+
+
+def _give_back_for_tree(
+    negotiation: PodNegotiation, around: Surroundings, rules: Rules, turn: TreeTurn
+) -> Step:
+    """Returns the next step by which a pod gives back what it has, as its tree has no placement.
+    Counts as a failed attempt."""
+    step = _clear_if_selected(negotiation, NO_PLACE_FOR_GROUP, counts=True)
+    step = step or _give_back(negotiation, around, rules)
+    again_ns = turn.expires_ns if turn.expires_ns > around.now_ns else None
+    message = step.message or NO_PLACE_FOR_GROUP
+    return step._replace(message=message, again_ns=again_ns, is_stalled=True)
 
 
 def _handle_missing_claim(negotiation: PodNegotiation, around: Surroundings, rules: Rules) -> Step:

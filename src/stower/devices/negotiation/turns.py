@@ -12,9 +12,11 @@ Rank = tuple[int, str, str]
 
 
 def rank(negotiation: PodNegotiation) -> Rank:
-    """Who goes first: by priority, then age, then uid."""
-    meta = negotiation.pod.metadata
-    return -negotiation.pod.priority, meta.creation_timestamp or "", meta.uid
+    """Returns the sort key of a pod: by priority, then age, then uid. A pod of a tree has the age
+    and uid of the root, so that trees are ranked as a whole."""
+    meta, tree = negotiation.pod.metadata, negotiation.tree
+    created, uid = (meta.creation_timestamp, meta.uid) if tree is None else (tree.created, tree.uid)
+    return -negotiation.pod.priority, created or "", uid
 
 
 def preceding_pod(
@@ -30,8 +32,11 @@ def preceding_pod(
     where a pod of high rank cannot go to its node for reasons of its own.
     """
     own, drivers = rank(negotiation), {*negotiation.drivers}
+    own_tree = negotiation.tree
     for other, is_its_turn in others:
         said = other.scheduling
+        if own_tree is not None and other.tree == own_tree:
+            continue
         if said is None or not other.is_ours or drivers.isdisjoint(other.drivers):
             continue
         if is_its_turn:

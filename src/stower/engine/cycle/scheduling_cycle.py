@@ -204,25 +204,34 @@ class SchedulingCycle:
 
     # Negotiation
 
-    def negotiate(self, profile: Profile, entry: PodEntry, row: int) -> tuple[Plugin, Wait] | None:
+    def negotiate(
+        self,
+        profile: Profile,
+        entry: PodEntry,
+        row: int,
+        is_of_tree: bool = False,
+        may_select: bool = False,
+    ) -> tuple[Plugin, Wait] | None:
         """Returns what other components have to accept before the pod is bound to the row that was
         chosen last (-1: no row), and the plugin that requires it; None if no plugin requires
-        anything."""
+        anything. `is_of_tree`: the row was chosen together with rows for other pods; `may_select`:
+        all of these pods are ready."""
         for plugin in profile.plugins_for(entry.shape).negotiating:
             best = self._with_room(profile, entry) if row >= 0 else None
-            found = _FeasibleRows(best, row, self._state, pod_hash(self._seed, entry.uid))
+            tie = pod_hash(self._seed, entry.uid)
+            found = _FeasibleRows(best, row, self._state, tie, is_of_tree, may_select)
             wait = plugin.negotiate(entry.pod, entry.shape, self._state, found)
             if wait is not None:
                 return plugin, wait
         return None
 
     def negotiate_at(
-        self, profile: Profile, entry: PodEntry, row: int
+        self, profile: Profile, entry: PodEntry, row: int, may_select: bool
     ) -> tuple[Plugin, Wait] | None:
         """Does the same as `negotiate` for a row that was chosen for the pod together with other
         pods."""
         self._last = self.scores_of(profile, entry)
-        return self.negotiate(profile, entry, row)
+        return self.negotiate(profile, entry, row, True, may_select)
 
     def _with_room(self, profile: Profile, entry: PodEntry) -> Ints:
         """Returns the last scores without rows that are full with the pods nominated there:
@@ -336,7 +345,18 @@ class SchedulingCycle:
 class _FeasibleRows:
     """The feasible rows of an attempt; see framework.negotiation."""
 
-    def __init__(self, best: Ints | None, row: int, state: ClusterState, pod: int) -> None:
+    def __init__(
+        self,
+        best: Ints | None,
+        row: int,
+        state: ClusterState,
+        pod: int,
+        is_of_tree: bool = False,
+        may_select: bool = False,
+    ) -> None:
+        self.chosen_row = row
+        self.is_of_tree = is_of_tree
+        self.may_select = may_select
         self._best = best
         self._row = row
         self._state = state

@@ -3,7 +3,7 @@
 Must not know watch events, or how a placement is found.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -40,6 +40,8 @@ from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree,
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import SCHEDULER_ERROR, UNSCHEDULABLE
 from stower.framework.decisions import Outcome
+from stower.framework.negotiation import Wait
+from stower.framework.plugin import Plugin
 from stower.framework.profile import Profile
 from stower.framework.writes import DeletePod
 from stower.groups.feasibility import Feasibility, feasibility
@@ -135,6 +137,7 @@ class TreeAttempts:
         for member in members:
             member.attempts += 1
         try:
+            self._begin_attempt(queued.profile, members)
             pending = pending_of(tree, members)
             found = self._tree_cycle.attempt(queued.profile, tree, pending, queued.exhausted_count)
         except ATTEMPT_ERRORS as error:  # only this tree's attempt fails
@@ -150,6 +153,13 @@ class TreeAttempts:
             # Conditions of groups leave out the diagnoses of single pods, unless one keeps off all.
             more = f"; one pod alone: {note}" if note and NO_NODE in found.message else ""
             self._set_conditions(tree, UNSCHEDULABLE, f"{found.message}{more}")
+
+    def _begin_attempt(self, profile: Profile, members: list[QueuedPod]) -> None:
+        """Lets plugins that negotiate for the tree's pods prepare the attempt."""
+        for plugin in profile.negotiating_plugins:
+            pods = [m.pod for m in members if plugin.is_relevant(m.entry.shape)]
+            if pods:
+                plugin.begin_tree_attempt(pods, self._state)
 
     def waiting_reason(self, queued: QueuedTree) -> str:
         """Returns what keeps a tree waiting, "" where it would be placed now. Changes nothing."""
@@ -208,16 +218,15 @@ class TreeAttempts:
     def _wait(self, queued: QueuedTree, plan: Plan) -> bool:
         """Parks the tree where others have to accept the nodes of some of its pods first. Returns
         False where they need not."""
-        waits = []
-        for member, row in plan:
-            try:
-                found = self._cycle.negotiate_at(queued.profile, member.entry, row)
-            except ATTEMPT_ERRORS:
-                continue  # `_assume` meets it again, and reports it
-            if found is not None:
-                waits.append((member, *found))
+        waits = self._negotiate(queued, plan, False)
         if not waits:
             return False
+        if all(wait.is_ready for _, _, wait in waits):
+            waits = self._negotiate(queued, plan, True)
+        if any(wait.is_stalled for _, _, wait in waits):
+            returns = self._find_returns(queued)
+            waits = [found for found in waits if found[0].uid not in returns]
+            waits += returns.values()
         agains = [wait.retry_at_ns for _, _, wait in waits if wait.retry_at_ns is not None]
         names = frozenset(plugin.name for _, plugin, _ in waits)
         again_ns = min(agains) if agains else None
@@ -227,6 +236,20 @@ class TreeAttempts:
             self._reporter.decide(member, Outcome.UNSCHEDULABLE, message=wait.message)
             self._reporter.report(member, UNSCHEDULABLE, wait.message, wait.nominated_node_name)
         return True
+
+    def _negotiate(
+        self, queued: QueuedTree, plan: Plan, may_select: bool
+    ) -> list[tuple[QueuedPod, Plugin, Wait]]:
+        """Returns what the pods of the plan wait for, without those that wait for nothing."""
+        waits = []
+        for member, row in plan:
+            try:
+                found = self._cycle.negotiate_at(queued.profile, member.entry, row, may_select)
+            except ATTEMPT_ERRORS:
+                continue  # `_assume` meets it again, and reports it
+            if found is not None:
+                waits.append((member, *found))
+        return waits
 
     def _refuse(self, queued: QueuedTree, tree: Tree, found: TreeResult) -> str:
         """Refuses a tree that cannot be placed, and preempts where that helps. Returns why one of
@@ -412,17 +435,26 @@ class TreeAttempts:
     def _give_claims_back(self, queued: QueuedTree) -> None:
         """Takes the next steps by which pods give back negotiated claims: the tree fits nowhere, so
         its pods must not keep devices that other pods could use (seed 000: all claims or none)."""
-        for member in queued.ungated_members():
-            try:
-                found = self._cycle.negotiate(queued.profile, member.entry, -1)
-            except ATTEMPT_ERRORS:
-                continue  # reported by the diagnosis of the pod
-            if found is None:
-                continue
-            wait = found[1]
+        agains = []
+        for member, _, wait in self._find_steps_back(queued):
             self._pending.begin(member.uid, wait)
             if wait.retry_at_ns is not None:
-                self._queue.retry_at(queued, wait.retry_at_ns)
+                agains.append(wait.retry_at_ns)
+        if agains:
+            self._queue.retry_at(queued, min(agains))
+
+    def _find_returns(self, queued: QueuedTree) -> dict[str, tuple[QueuedPod, Plugin, Wait]]:
+        """Returns the steps by which pods give something back now, by the pod's uid."""
+        return {found[0].uid: found for found in self._find_steps_back(queued) if found[2].writes}
+
+    def _find_steps_back(self, queued: QueuedTree) -> Iterator[tuple[QueuedPod, Plugin, Wait]]:
+        for member in queued.ungated_members():
+            try:
+                found = self._cycle.negotiate(queued.profile, member.entry, -1, is_of_tree=True)
+            except ATTEMPT_ERRORS:
+                continue  # reported by the diagnosis of the pod
+            if found is not None:
+                yield member, *found
 
     def _key_of_alike(self, profile: Profile, entry: PodEntry) -> object | None:
         """Returns a key that is equal for pods that differ in nothing but the names of their own

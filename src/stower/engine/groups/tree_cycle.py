@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from stower.devices.negotiation.claims import driver_of
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.queue.entities import QueuedPod, encode_pod_terms
 from stower.framework.dry_run import CapacityConstraint
@@ -200,15 +201,25 @@ class _Attempt:
                 alone = (entry.shape.serial, encode_pod_terms(entry.pod))
                 return alone, np.zeros_like(mask)
         key = (entry.shape.serial, terms)
-        known = self._masks.get(key)
+        is_negotiated = bool(evaluation.plugins.negotiating) and self._is_negotiated(entry.pod)
+        known = self._masks.get(key) if not is_negotiated else None
         if known is not None:
             return key, known
         for plugin in filters:
             codes = plugin.filter_pod(entry.pod, entry.shape, self._state)
             if codes is not None:
                 mask = mask & ~plugin.is_permanent(codes)
+        if is_negotiated:
+            # Others have answered about each pod by itself.
+            return (*key, mask.tobytes()), mask
         self._masks[key] = mask
         return key, mask
+
+    def _is_negotiated(self, pod: Pod) -> bool:
+        """Returns whether a driver allocates a claim of the pod."""
+        classes, devices = self._state.negotiations.classes, self._state.devices
+        claims = (devices.api_claim(key) for key in claim_keys(pod))
+        return any(claim is not None and driver_of(claim, classes) for claim in claims)
 
     def _own_claims(self, pod: Pod) -> list[object] | None:
         """Returns the specs of the pod's claims where no other pod uses them and none is allocated:

@@ -10,6 +10,7 @@ from stower.sim.checkers.bindings import Bindings
 from stower.sim.checkers.checker import Checker
 from stower.sim.checkers.devices import Devices
 from stower.sim.checkers.evictions import Evictions
+from stower.sim.checkers.futile_allocations import FutileAllocations
 from stower.sim.checkers.gangs import Gangs
 from stower.sim.checkers.hold_and_wait import HoldAndWait
 from stower.sim.checkers.machines import Machines
@@ -35,6 +36,7 @@ CHECKERS: Final[tuple[type[Checker], ...]] = (
     Devices,
     QueueMembership,
     Evictions,
+    FutileAllocations,
     Gangs,
     HoldAndWait,
     Machines,

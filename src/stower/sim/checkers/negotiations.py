@@ -19,6 +19,8 @@ IDLE_NS: Final = 600 * SECOND_NS
 ROUNDS_MAX: Final = 20
 # Room that a pod has left is asked for, answered and taken within so long.
 TAKEN_NS: Final = 120 * SECOND_NS
+# So long pods of a group may have devices before all of them have: as long as law hold-and-wait.
+GROUP_NS: Final = 60 * SECOND_NS
 
 
 class Negotiations(Checker):
@@ -35,11 +37,17 @@ class Negotiations(Checker):
         # By uid of what is said about a pod: round and attempt, and how often there was a node.
         self._rounds: dict[str, tuple[int, int, int]] = {}
         self._left_ns = 0  # when the last pod has left a node
+        self._allocated_ns: dict[str, int] = {}  # since when claims are allocated, by uid
 
     def on_change(self, change: Change) -> None:
         """Look at what is said."""
         _, kind, obj = change
-        if isinstance(obj, PodScheduling) and kind is not WatchType.DELETED:
+        if isinstance(obj, ResourceClaim):
+            if kind is WatchType.DELETED or obj.status.allocation is None:
+                self._allocated_ns.pop(obj.metadata.uid, None)
+            else:
+                self._allocated_ns.setdefault(obj.metadata.uid, self.court.agenda.now_ns)
+        elif isinstance(obj, PodScheduling) and kind is not WatchType.DELETED:
             self._check_scheduling(obj)
             self._count_rounds(obj)
         elif isinstance(obj, PodScheduling):
@@ -146,6 +154,9 @@ class Negotiations(Checker):
             return  # what it has may be the first half of what it is about to get
         for claim in used:
             users = {user.uid for user in claim.status.reserved_for or ()}
+            since_ns = self._allocated_ns.get(claim.metadata.uid, 0)
+            if pod.group_name and self.court.agenda.now_ns - since_ns < GROUP_NS:
+                continue  # an attempt of the group is not over
             if is_delayed(claim) and users == {pod.metadata.uid}:
                 raise self.violation(
                     f"pod {pod.key} is pending, but claim {claim.metadata.key} is reserved for it"

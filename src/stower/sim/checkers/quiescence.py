@@ -3,8 +3,8 @@
 from typing import Final
 
 from stower.framework.events import Event
-from stower.framework.writes import Write
-from stower.model.kinds import Pod
+from stower.framework.writes import PatchObject, Write
+from stower.model.kinds import Pod, PodScheduling
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
 from stower.sim.scheduler import SchedulerProcess
@@ -34,14 +34,25 @@ class Quiescence(Checker):
             self._changed_ns = self.court.agenda.now_ns
 
     def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
-        """Count them, and remember the last one."""
+        """Count them, and remember the last one; the first writes of an attempt that a pod group
+        repeats do not count, the next ones follow changes of drivers."""
         self._writes += len(writes)
         if self._writes > WRITES_MAX + PER_POD_MAX * len(self.court.server.all(Pod)):
             raise self.violation(
                 f"{self._writes} writes since the last check, the last of them {writes[-1]}"
             )
-        if writes:
+        if writes and not any(map(self._repeats_attempt, writes)):
             self._last = self.court.agenda.now_ns, writes[-1]
+
+    def _repeats_attempt(self, write: Write) -> bool:
+        """Returns whether a pod of a group begins to negotiate again after a failed attempt."""
+        if not isinstance(write, PatchObject) or write.view is not PodScheduling:
+            return False
+        key = f"{write.namespace}/{write.name}"
+        pod, said = self.court.server.get(Pod, key), self.court.server.get(PodScheduling, key)
+        return (
+            pod is not None and bool(pod.group_name) and said is not None and said.spec.attempt > 0
+        )
 
     def check(self) -> None:
         """Count anew."""

@@ -8,7 +8,7 @@ from stower.engine.engine import Engine
 from stower.engine.status_reporter import UNSCHEDULABLE
 from stower.framework.events import Listed, Observed, Tick, WatchType
 from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
-from stower.model.kinds import Pod
+from stower.model.kinds import Pod, PodScheduling
 from stower.sim.checkers.checker import Checker
 
 PROBES = 6
@@ -44,17 +44,27 @@ class Restart(Checker):
         templates = {
             label: pod for pod in pods if (label := (pod.metadata.labels or {}).get("app"))
         }
+        has_failed = self._has_failed_group()
         for i, name in enumerate(sorted(templates)[:PROBES]):
             probe = _probe(templates[name], i)
             is_settled = engine.is_settled and fresh.is_settled
             if not is_settled and (probe.group_name or probe.spec.resource_claims):
                 continue  # one of them is in the middle of a negotiation, and waits for answers
+            if probe.group_name and has_failed:
+                continue  # what a group has learned about devices is in no object
             ours, theirs = (_decide_probe(e, probe, now_ns) for e in (engine, fresh))
             if ours != theirs:
                 raise self.violation(
                     f"for one more pod of {name}, the engine of {lived.name} writes {ours}, "
                     f"a rebuilt engine writes {theirs}"
                 )
+
+    def _has_failed_group(self) -> bool:
+        """Returns whether a group has negotiated in vain with drivers of devices."""
+        server = self.court.server
+        failed = [said for said in server.all(PodScheduling).values() if said.spec.attempt]
+        pods = (server.get(Pod, said.metadata.key) for said in failed)
+        return any(pod is not None and pod.group_name for pod in pods)
 
 
 def _probe(pod: Pod, i: int) -> Pod:
