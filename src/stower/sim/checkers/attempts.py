@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import Flag, auto
 from typing import Final
 
+from stower.devices.negotiation.scheduling import NO_PLACE_FOR_GROUP, WAITS_FOR_GROUP
 from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import Event, Listed, WriteFailed, WriteOk
@@ -72,7 +73,9 @@ TIMED: Final = frozenset(("NegotiatedResources", "ImageReadiness", "AutoscaleEnf
 ANYTHING: Final = ~Kind.NONE
 GROUP: Final = "its pod group"
 # What is said of groups that are tried again at a time of their own.
-TIMED_TEXTS: Final = re.compile("search budget ran out|^waiting for|partially bound")
+TIMED_TEXTS: Final = re.compile(
+    f"search budget ran out|^waiting for|partially bound|{WAITS_FOR_GROUP}|{NO_PLACE_FOR_GROUP}"
+)
 
 
 class _Refusal:
