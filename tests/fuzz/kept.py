@@ -45,7 +45,6 @@ BOUNDED: Final = {
     "engine._objects._pre_bind._deadlines": "dropped as they are due",
     "engine._pending._deadlines": "dropped as they are due",
     "engine.state.companions[].enforcer.figures": "COUNTERS_MAX",
-    "engine.state.companions[]._orphans": "ORPHANED_MAX",
     "engine.state.companions[].queue.backoff_entries": "kinds",
     "engine.state.companions[].keeping._refused_ns": "pools refused within a minute",
     "engine.state.companions[].told._refused_ns": "objects refused within a minute",

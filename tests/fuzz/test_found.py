@@ -9,11 +9,13 @@ import pytest
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.groups.tree_preemption import TreePreemption
 from stower.framework.events import Observed, WatchType
+from stower.framework.writes import CreateObject
 from stower.model.kinds import (
     Node,
     Pod,
     PodGroup,
     ResourceClaim,
+    ResourceClass,
     ResourceSlice,
     WarmPool,
 )
@@ -22,8 +24,10 @@ from stower.model.times import SECOND_NS
 from stower.state.tallies import TooManyVisits
 from tests.builders import make_node, make_pod
 from tests.device_builders import device, device_class, device_slice, request, resource_claim
-from tests.fuzz.cluster import Act, Cluster
+from tests.fuzz.cluster import CODES, Act, Cluster
+from tests.fuzz.kept import check_nothing_kept
 from tests.fuzz.mutants import text_of
+from tests.fuzz.test_histories import check_history
 from tests.group_builders import make_composite, make_group, members
 
 BYSTANDER: Final = Act("bystander")
@@ -301,3 +305,52 @@ def test_pod_that_another_vm_owns_now() -> None:
     cluster = shown(make_node("n1"), pod("m1"), pod("m2"))
     vms: Any = cluster.engine.state.companions["AutoscaleEnforcer"]
     assert [*vms._approved._pods] == ["m2"]
+
+
+def test_displaced_placeholders_are_forgotten_when_the_trial_ends() -> None:
+    """A user's attempt left the rows of the placeholders, for ever and for the next trial."""
+    spec = {
+        "users": {"matchLabels": {"role": "user"}},
+        "placeholders": {"selector": {"matchLabels": {"role": "placeholder"}}},
+    }
+    held = make_pod("held", node="n1", labels={"role": "placeholder"}, priority=-10)
+    user = make_pod("u", labels={"role": "user"})
+    cluster = shown(make_node("n1"), made(WarmPool, "w", spec=spec), held, user)
+    assert user.metadata.uid in cluster.bound
+    cluster.empty(by_list=False)
+    check_nothing_kept(cluster.engine)
+
+
+def test_pods_of_a_deleted_node_are_forgotten_when_they_are_deleted() -> None:
+    """A node of the same name was begun only after pods that were gone had been seen there."""
+    pod = make_pod("p", node="n1")
+    cluster = shown(make_node("n1"), pod)
+    vms: Any = cluster.engine.state.companions["AutoscaleEnforcer"]
+    cluster.server.remove(make_node("n1"))
+    cluster.deliver()
+    cluster.server.put(make_node("n1"))
+    cluster.deliver()
+    assert pod.metadata.uid in vms.enforcer.nodes["n1"].node.pods
+    cluster.server.remove(make_node("n1"))
+    cluster.deliver()
+    cluster.empty(by_list=True)
+    check_nothing_kept(cluster.engine)
+
+
+@pytest.mark.parametrize("code", [409, 404, 500])
+def test_requests_of_a_negotiation_that_never_began_are_forgotten_with_the_pod(code: int) -> None:
+    """Times of requests were forgotten only with a PodScheduling, which could not be created."""
+    claim = resource_claim("c1", request(class_name="fabric"))
+    pod = make_pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "c1"}])
+    resource_class = made(ResourceClass, "fabric", driverName="fabric.example.com")
+    cluster = shown(make_node("n1"), resource_class, claim, pod)
+    (index,) = (i for i, one in enumerate(cluster.unanswered) if isinstance(one, CreateObject))
+    cluster.act(Act("answer", number=index, code=CODES.index(code)))
+    cluster.empty(by_list=False)
+    check_nothing_kept(cluster.engine)
+
+
+@pytest.mark.parametrize(("kind", "variant"), [(37, 98), (36, 99), (73, 276)])
+def test_scenes_that_broke_a_law(kind: int, variant: int) -> None:
+    """Histories as the fuzzer draws them, which begin and end with one scene."""
+    check_history(Act("scene", kind, 0, variant, 0, 0), [])

@@ -96,7 +96,10 @@ class FitCache:
             self._refresh(column, state, rules)
         if column.errors:
             fits = (column.codes == FITS).any()
-            for _, error in sorted(column.errors.items()):
+            # In the order of names: rows are numbered as nodes came.
+            for _, error in sorted(
+                column.errors.items(), key=lambda item: state.node_names[item[0]]
+            ):
                 if not (fits and error.here):
                     raise error
         return column

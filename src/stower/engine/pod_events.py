@@ -212,6 +212,7 @@ class PodEvents:
         self._pre_bind.drop(uid)
         self._pending.drop(uid)
         self._state.remove_pod(entry)
+        self._state.negotiations.forget_pod(entry.key)
         self._queue.remove(uid)
         self._on_group_leave(entry)
         now_ns = self._state.now_ns

@@ -131,7 +131,7 @@ def _user_sort_columns(
     lateness = controller.lateness(pool, rows)
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
-        placeholders = controller.placeholders_on(pool)[rows]
+        placeholders = controller.placeholders_with_displaced(pool)[rows]
         value = weights.user_to_user * users - weights.user_to_placeholder * placeholders
         return [lateness, -value, born]
     is_full = controller.full_rows(pool, shape)[rows]

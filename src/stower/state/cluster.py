@@ -165,10 +165,13 @@ class ClusterState(NodeRows):
             self._set_view(entry, entry.pod, self.shapes.intern(entry.pod))
 
     def displace(self, entry: PodEntry) -> None:
-        """Takes a pod off its row, for as long as a trial lasts."""
+        """Takes a pod off its row, for as long as a trial lasts. The entry has the row in
+        `displaced_row` until the pod is placed again."""
         if not self.journal.is_recording:
             raise InvariantError(f"cannot displace pod {entry.pod.key}: no trial is open")
+        row = entry.row
         self._unplace(entry)
+        entry.displaced_row = row
 
     def update_pending(self, entry: PodEntry, pod: Pod) -> None:
         """Replaces the object of a pending or assumed pod. Resources of a node that claims take by
@@ -289,6 +292,7 @@ class ClusterState(NodeRows):
         shape = entry.shape
         add_usage(shape.usage, row, 1)
         entry.row = row
+        entry.displaced_row = -1
         self.pods_by_row[row][entry.uid] = entry
         self.pod_table.add_pod(entry, row)
         if shape.ports:

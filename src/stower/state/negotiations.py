@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from stower.model.kinds import Negotiating, PodScheduling, ResourceClass
 from stower.state.journal import Journal
 
+ASPECTS: Final = ("asked", "selected", "turn")  # of `first_requested_ns`
 TIMES_MAX: Final = 100_000  # of `first_requested_ns` that are kept
 
 Extension = TypeVar("Extension")
@@ -56,10 +57,15 @@ class Negotiations:
             return
         key = obj.metadata.key
         self._schedulings.pop(key, None)
-        self.pending_selections.pop(key, None)
         self.retries.pop(key, None)
-        for aspect in ("asked", "selected", "turn"):
-            self._first_requested.pop((key, aspect), None)
+        self.forget_pod(key)
+
+    def forget_pod(self, key: str) -> None:
+        """Forgets requests for the pod, unless a PodScheduling is known, which is deleted later."""
+        if key not in self._schedulings:
+            self.pending_selections.pop(key, None)
+            for aspect in ASPECTS:
+                self._first_requested.pop((key, aspect), None)
 
     def api_object(self, obj: Negotiating) -> Negotiating | None:
         """Returns the known version of an object, None where there is none."""

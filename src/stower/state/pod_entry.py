@@ -10,6 +10,7 @@ class PodEntry:
 
     __slots__ = (
         "claimed_resources",
+        "displaced_row",
         "eviction_backoff_until_ns",
         "group_name",
         "is_assumed",
@@ -33,6 +34,7 @@ class PodEntry:
         self.pod = pod
         self.shape = shape
         self.row = -1
+        self.displaced_row = -1  # the row that a trial has taken the pod off
         self.rank: tuple[int, int, int, str] | None = None  # importance, cached at first use
         self.slot = -1  # in the table of placed pods
         self.is_assumed = False

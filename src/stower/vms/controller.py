@@ -30,6 +30,7 @@ from stower.vms.figures import PANICS
 from stower.vms.ledger import Ledger
 from stower.vms.nodes import InvalidHoldingError
 from stower.vms.notes import ERROR, INFO, WARN
+from stower.vms.orphans import Orphans
 from stower.vms.pending_approvals import PendingApprovals
 from stower.vms.vm_approvals import VmApprovals
 
@@ -39,7 +40,6 @@ MIGRATION: Final = "VirtualMachineMigration"
 OF_VIEW: Final = {Pod: POD, Node: NODE, VirtualMachineMigration: MIGRATION}
 # Answers of which nobody knows whether the write was carried out.
 UNKNOWN: Final = 504
-ORPHANED_MAX: Final = 10_000
 LOOKS_MAX: Final = 256  # per step, so that other handlers run in between
 # Whatever is wrong with one object, others go on.
 FAULTS: Final = (InvalidHoldingError, ArithmeticError, LookupError, TypeError, ValueError)
@@ -84,7 +84,7 @@ class VmScheduling:
         self._listening: dict[int, tuple[_Task, PodWait]] = {}
         self._turn = 0
         self._is_held = False
-        self._orphans: dict[str, tuple[str, ...]] = {}  # by node that is gone: uids of its pods
+        self._orphans = Orphans()
         self._ready: deque[tuple[_Task, Any]] = deque()
         self._looked_at: dict[Key, None] = {}  # what is there, as far as handlers know
         self._out: list[Write] = []
@@ -138,6 +138,7 @@ class VmScheduling:
         obj = self._objects.pop(key)
         if isinstance(obj, Pod):
             self._approved.drop_pod(obj)
+            self._orphans.drop(key.uid)
         name = (key.kind, obj.metadata.key)
         if self._by_name.get(name) == key.uid:
             del self._by_name[name]
@@ -333,16 +334,14 @@ class VmScheduling:
         result = enforcer.handle_node(event, node)
         if name not in enforcer.nodes:
             if before is not None:
-                self._orphans[name] = tuple(before.node.pods)
-                while len(self._orphans) > ORPHANED_MAX:
-                    del self._orphans[next(iter(self._orphans))]
-        elif before is None and name in self._orphans and self._awaited is not None:
-            keys = [Key(POD, uid) for uid in self._orphans.pop(name)]
-            for key in keys:
-                if key in self._objects:
-                    self._awaited[key] = None
-                    enforcer.unseen[name] = None
-                    self._enqueue(key, enforcer.now_ns)
+                uids = before.node.pods
+                self._orphans.add(name, (u for u in uids if Key(POD, u) in self._objects))
+        elif before is None and self._awaited is not None:
+            for uid in self._orphans.take(name):
+                key = Key(POD, uid)
+                self._awaited[key] = None
+                enforcer.unseen[name] = None
+                self._enqueue(key, enforcer.now_ns)
         return result
 
     def _continue_task(

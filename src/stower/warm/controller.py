@@ -55,7 +55,6 @@ class WarmCapacity:
         self._happened: list[ClusterEvent] = []
         self._is_turn = False  # of users who wait
         self._looked_ns = 0
-        self._made_way: dict[str, int] = {}  # rows of placeholders, by uid, as a trial begins
         self._former: list[Pool] = []  # that are no more: what was moved for them counts a while
         self._notes: list[tuple[str, str, str]] = []
         self._has_decided = False
@@ -262,24 +261,40 @@ class WarmCapacity:
         return counts
 
     def placeholders_on(self, pool: Pool) -> Ints:
-        """int64[row_limit]: placeholders by row, those as well that are supposed to make way."""
+        """Returns int64[row_limit]: placeholders by row."""
         counts = np.zeros(self.state.row_limit, np.int64)
         pods = self.state.pods
         for entry in (pods[uid] for uid in pool.placeholders if uid in pods):
-            row = entry.row if entry.row >= 0 else self._made_way.get(entry.uid, -1)
-            if row >= 0:
-                counts[row] += 1
+            if entry.row >= 0:
+                counts[entry.row] += 1
         return counts
 
+    def placeholders_with_displaced(self, pool: Pool) -> Ints:
+        """Returns int64[row_limit]: placeholders by row, displaced ones on the row that they were
+        taken off."""
+        counts = self.placeholders_on(pool)
+        for entry in self._displaced((pool,)):
+            counts[entry.displaced_row] += 1
+        return counts
+
+    def _displaced(self, pools: Iterable[Pool]) -> list[PodEntry]:
+        """Returns the placeholders that the open trial has displaced."""
+        pods = self.state.pods
+        return [
+            entry
+            for pool in pools
+            for uid in pool.placeholders
+            if (entry := pods.get(uid)) is not None and entry.displaced_row >= 0
+        ]
+
     def full_rows(self, pool: Pool, shape: Shape) -> Bools:
-        """bool[row_limit]: where such a pod does not fit beside those that are to make way."""
+        """Returns bool[row_limit]: where a pod of the shape does not fit beside displaced
+        placeholders."""
         limit = self.state.row_limit
         full = np.zeros(limit, np.bool_)
         held_by: dict[int, list[Shape]] = {}
-        for uid, row in self._made_way.items():
-            entry = self.state.pods.get(uid)
-            if entry is not None and entry.row < 0:
-                held_by.setdefault(row, []).append(entry.shape)
+        for entry in self._displaced(self.pools.values()):
+            held_by.setdefault(entry.displaced_row, []).append(entry.shape)
         for row, shapes in held_by.items():
             for column, amount in (*shape.requests, (self.state.column(PODS), 1)):
                 held = sum(a for one in shapes for c, a in one.usage if c is column)
@@ -289,9 +304,8 @@ class WarmCapacity:
         return full
 
     def select_displaceable(self, pool: Pool, pod: Pod) -> list[PodEntry]:
-        """Placeholders where the pod may go, in the order in which they leave; where they are is
-        remembered. Those of other pools are in the way of nobody either, but of such as have no
-        higher priority."""
+        """Returns placeholders where the pod may go, in the order in which they are deleted; those
+        of other pools only where their priority is lower."""
         admitted = self.admitted_rows(pool, pod)
         pods = self.state.pods
         found = [
@@ -302,7 +316,6 @@ class WarmCapacity:
             and (other is pool or entry.pod.priority < pod.priority)
         ]  # fmt: skip
         found.sort(key=_start_order, reverse=True)
-        self._made_way = {entry.uid: entry.row for entry in found}
         return found
 
     def promised_node(self, pool: Pool, pod: Pod) -> str:
