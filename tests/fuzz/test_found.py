@@ -350,6 +350,17 @@ def test_requests_of_a_negotiation_that_never_began_are_forgotten_with_the_pod(c
     check_nothing_kept(cluster.engine)
 
 
+def test_node_without_a_name_gives_its_row_back() -> None:
+    """The names of free rows are empty, so that it was taken for one of them."""
+    cluster = shown(make_node("n1"))
+    for _ in range(2):
+        cluster.server.put(make_node(""))
+        cluster.deliver()
+        cluster.server.remove(make_node(""))
+        cluster.deliver()
+    assert [*cluster.engine.state.row_by_name] == ["own", "n1"]
+
+
 @pytest.mark.parametrize(("kind", "variant"), [(37, 98), (36, 99), (73, 276)])
 def test_scenes_that_broke_a_law(kind: int, variant: int) -> None:
     """Histories as the fuzzer draws them, which begin and end with one scene."""

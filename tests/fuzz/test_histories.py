@@ -7,7 +7,7 @@ calls no more than so many functions; once all works again, all those pods have 
 everything is deleted, the engine writes nothing more, keeps nothing but caches and logs of bounded
 size, and decides as one that was built anew.
 
-`make test` has a sample, `make long ROWS=histories` 20,000.
+`make test` has a sample, `make test-more` 1,000 histories, `make long ROWS=histories` 20,000.
 """
 
 import os
@@ -23,6 +23,7 @@ from tests.fuzz.kept import check_like_new, check_nothing_kept
 from tests.fuzz.mutants import Change
 
 SAMPLE: Final = 60
+MORE: Final = 1_000
 LONG: Final = 20_000
 ACTS_MAX: Final = 40
 
@@ -74,6 +75,7 @@ def histories(count: int) -> Any:
 
 
 test_histories = histories(SAMPLE)
+test_histories_more = pytest.mark.more(histories(MORE))
 # In parts, which workers share.
 PARTS: Final = int(os.environ.get("PARTS", "4"))
 

@@ -170,8 +170,10 @@ class NodeRows:
 
     def _release_row(self, row: int) -> None:
         """Releases a row that has neither node nor pods."""
-        if self.node_names[row] and self.nodes[row] is None and not self.pods_by_row[row]:
-            del self.row_by_name[self.node_names[row]]
+        name = self.node_names[row]  # that of free rows is empty, as a laxer API's may be
+        is_taken = self.row_by_name.get(name) == row
+        if is_taken and self.nodes[row] is None and not self.pods_by_row[row]:
+            del self.row_by_name[name]
             self.node_names[row] = ""
             self.tie_breaker.set_name(row, "")
             self._free_rows.append(row)
