@@ -208,7 +208,10 @@ class Dashboard:
         """Whether pages are open or not: they show what has been."""
         while True:
             await asyncio.sleep(SAMPLE_SECONDS)
-            self.watching.sample(time.time(), scheduler.engine)
+            try:
+                self.watching.sample(time.time(), scheduler.engine)
+            except Exception:  # the next sample may succeed
+                log.exception("cannot sample the scheduler for the dashboard")
 
 
 def _file(name: str) -> Handler:

@@ -12,7 +12,7 @@ from stower.engine.internal_errors import is_raised_in_state
 from stower.engine.offenders import Offenders
 from stower.engine.outbox import Answer
 from stower.engine.queue.scheduling_queue import SchedulingQueue
-from stower.framework.companion import Companion, EntityGuard, TrialScheduler
+from stower.framework.companion import Companion, EntityGuard, Metric, TrialScheduler
 from stower.framework.events import AgentAsked
 from stower.framework.writes import AgentAnswer
 from stower.model.kinds import ApiObject
@@ -100,15 +100,27 @@ class Companions:
         """The number of companions."""
         return len(self._owners)
 
-    def _fail(self, point: GuardPoint, name: str, about: str, error: Exception) -> None:
-        self._context.errors.record(point, about, error)
+    def _fail(self, point: GuardPoint, name: str, about: ApiObject | str, error: Exception) -> None:
+        self._report(point, about, error)
         self._offenders.blame((GuardPoint.COMPANION, name), self._state.now_ns)
         self.has_failed = True
 
-    def _on_entity_error(self, key: str, error: Exception) -> None:
+    def _report(self, point: GuardPoint, about: ApiObject | str, error: Exception) -> None:
+        """Records an error, also as an Event about the object; no second Event before the object
+        has waited, as a companion may be quick to try again."""
+        if isinstance(about, str):
+            self._context.errors.record(point, about, error)
+            return
+        message = self._context.errors.record(point, about.metadata.key, error)
+        key, now_ns = (point, _key(about)), self._state.now_ns
+        if not self._offenders.waits(key, now_ns):
+            self._offenders.blame(key, now_ns)
+            self._context.reporter.internal_error(about, message)
+
+    def _on_entity_error(self, about: ApiObject | str, error: Exception) -> None:
         """Reports an entity of a companion, which has contained the error; where the error was
         raised in the state, all are created again."""
-        self._context.errors.record(GuardPoint.COMPANION_ENTITY, key, error)
+        self._report(GuardPoint.COMPANION_ENTITY, about, error)
         if is_raised_in_state(error):
             self.has_failed = True
 
@@ -137,7 +149,7 @@ class Companions:
         try:
             companion.on_object(obj, is_deleted, self._state.now_ns)
         except Exception as error:
-            self._fail(GuardPoint.COMPANION_OBJECT, name, obj.metadata.key, error)
+            self._fail(GuardPoint.COMPANION_OBJECT, name, obj, error)
             self._left_out.setdefault(name, {})[_key(obj)] = None
         else:
             if self._left_out:
@@ -233,6 +245,16 @@ class Companions:
                 self._fail(GuardPoint.COMPANION_STATUS, name, name, error)
                 return False
         return not self.has_failed and not self._given_up
+
+    def metrics(self) -> list[Metric]:
+        """Returns the metrics of all companions; none of one that has failed."""
+        found: list[Metric] = []
+        for name, companion, _ in self._owners:
+            try:
+                found += companion.metrics()
+            except Exception as error:
+                self._fail(GuardPoint.COMPANION_STATUS, name, name, error)
+        return found
 
     def notes(self) -> list[tuple[str, str, str]]:
         """Returns log lines since the last call: level, text, object."""

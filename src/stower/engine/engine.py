@@ -29,6 +29,7 @@ from stower.engine.queue.entities import QueuedEntity, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.recovery import Recovery
 from stower.engine.status_reporter import SCHEDULER_ERROR
+from stower.framework.companion import Metric
 from stower.framework.decisions import Decision
 from stower.framework.events import (
     AgentAsked,
@@ -276,6 +277,15 @@ class Engine:
         """Returns log lines since the last call, of internal errors and companions: level, text,
         object."""
         return [*self.errors.take_log_lines(), *self._companions.notes()]
+
+    def companion_metrics(self) -> list[Metric]:
+        """Returns the metrics of the companions of plugins."""
+        return self._companions.metrics()
+
+    @property
+    def left_out_count(self) -> int:
+        """The number of objects that the engine could not apply, and ignores for now."""
+        return len(self._recovery.left_out)
 
     # Events
 

@@ -27,5 +27,6 @@ class GuardPoint(StrEnum):
     COMPANION_OBJECT = "companion object"
     COMPANION_ENTITY = "companion entity"
     COMPANION_STATUS = "companion status"
+    OBSERVER = "observer"
     EXPLANATION = "explanation"
     RECOVERY = "recovery"

@@ -18,12 +18,12 @@ from stower.engine.offenders import Offenders
 from stower.engine.outbox import Answer, Outbox
 from stower.engine.queue.entities import Place, QueuedEntity, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
-from stower.engine.status_reporter import POD, SCHEDULER_ERROR, StatusReporter
+from stower.engine.status_reporter import SCHEDULER_ERROR, StatusReporter
 from stower.framework.decisions import Outcome
 from stower.framework.writes import AgentAnswer, CallExtender, Write
 from stower.groups.tree import Tree
 from stower.model.errors import InvariantError
-from stower.model.kinds import KIND_BY_VIEW, SELECTING, ApiObject, Node, Pod
+from stower.model.kinds import SELECTING, ApiObject, Node, Pod
 from stower.model.resources import Claimed
 from stower.state.cluster import ClusterState
 from stower.state.comparison import differences, rebuilt, stored_objects, stores
@@ -156,7 +156,7 @@ class Recovery:
                 message = self._errors.record(GuardPoint.OBJECT, obj.metadata.key, error)
                 self._leave_out(obj)
                 self.rebuild()
-                self._report_object(obj, message)
+                self._report_object(obj, f"{message}; {_left_out_text(obj)}")
 
     # Errors
 
@@ -318,10 +318,7 @@ class Recovery:
 
     def _report_object(self, obj: ApiObject, message: str) -> None:
         """Records an Event about an object on which the engine has failed."""
-        kind = KIND_BY_VIEW.get(type(obj))
-        about = (kind.api_version, kind.name) if kind is not None else POD
-        event = (about, "Warning", SCHEDULER_ERROR, "Scheduling", message)
-        self._each(obj, lambda o: self._engine.reporter.object_event(o.metadata, *event))
+        self._each(obj, lambda o: self._engine.reporter.internal_error(o, message))
 
     # Building the state again
 
@@ -348,6 +345,7 @@ class Recovery:
         key = _object_key(obj)
         self.left_out[key] = obj
         self.offenders.blame(key, self._engine.state.now_ns)
+        self._errors.note("error", _left_out_text(obj), obj.metadata.key)
 
     def rebuild(self, objects: Iterable[ApiObject] | None = None, first_id: int = 0) -> None:
         """Builds the state and the queue again from these objects, by default from those that are
@@ -383,7 +381,7 @@ class Recovery:
         self._each("offenders", lambda _: self._hold_back())
         engine.give_up_companions()
         for obj, message in failed.values():
-            self._report_object(obj, message)
+            self._report_object(obj, f"{message}; {_left_out_text(obj)}")
 
     def _load(
         self, objects: list[ApiObject], failed: dict[ObjectKey, tuple[ApiObject, str]]
@@ -464,6 +462,14 @@ class Recovery:
 
 def _object_key(obj: ApiObject) -> ObjectKey:
     return type(obj), obj.metadata.namespace, obj.metadata.name
+
+
+def _left_out_text(obj: ApiObject) -> str:
+    """Returns what follows from an object that is not applied."""
+    what = "the object is ignored"
+    if isinstance(obj, Pod) and obj.spec.node_name:
+        what = f"the pod's requests are not counted on node {obj.spec.node_name}"
+    return f"{what} until the scheduler can apply it; the next attempt follows after a delay"
 
 
 def _entity_key(entity: QueuedEntity) -> Hashable:

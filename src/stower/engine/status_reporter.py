@@ -14,7 +14,7 @@ from stower.framework.post_filter import PostFilterResult
 from stower.framework.reasons import Diagnosis
 from stower.framework.stopwatch import Stopwatch
 from stower.framework.writes import CreateEvent, PatchPodStatus
-from stower.model.kinds import Pod
+from stower.model.kinds import KIND_BY_VIEW, ApiObject, Pod
 from stower.model.kinds.pod import PodCondition
 from stower.model.meta import ObjectMeta
 from stower.state.cluster import ClusterState
@@ -139,6 +139,12 @@ class StatusReporter:
             id, meta.namespace, meta.name, meta.uid, type, reason, action, note, now_ns, about
         )
         self._outbox.send(write, UNTRACKED)
+
+    def internal_error(self, obj: ApiObject, message: str) -> None:
+        """Records an Event about an object on which the scheduler has failed."""
+        kind = KIND_BY_VIEW.get(type(obj))
+        about = (kind.api_version, kind.name) if kind is not None else POD
+        self.object_event(obj.metadata, about, "Warning", SCHEDULER_ERROR, "Scheduling", message)
 
     def decide(
         self,

@@ -47,7 +47,7 @@ class TrialScheduler(Protocol):
         """Returns whether the pod fits on this row."""
 
 
-EntityFailed = Callable[[str, Exception], None]
+EntityFailed = Callable[[ApiObject | str, Exception], None]
 
 
 @runtime_checkable
@@ -56,10 +56,11 @@ class EntityGuard(Protocol):
     have their turn, and the entity is dealt with again in a later turn."""
 
     entity_failed: EntityFailed
-    """Reports the key of the entity and the error. Set by the engine."""
+    """Reports an error on the entity's object. An entity without an object is named by its key.
+    Set by the engine."""
 
 
-def raise_error(key: str, error: Exception) -> None:
+def raise_error(about: ApiObject | str, error: Exception) -> None:
     """The `entity_failed` of a companion without an engine: raises the error."""
     raise error
 

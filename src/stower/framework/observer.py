@@ -3,7 +3,7 @@
 An observer must not change what the scheduler does. Observers must not know each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stower.framework.decisions import Decision
 from stower.framework.events import Event, WriteFailed, WriteOk
@@ -37,11 +37,16 @@ class Observer:
         """Called with durations of plugins: plugin, extension point, ns."""
 
 
-class Observers(Observer):
-    """Several observers as a single one: forwards each call to all of them, in order."""
+ObserverFailed = Callable[[Observer, Exception], None]
 
-    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+
+class Observers(Observer):
+    """Several observers as a single one: forwards each call to all of them, in order. What one of
+    them raises is reported, and the others are called all the same."""
+
+    def __init__(self, observers: Sequence[Observer], observer_failed: ObserverFailed) -> None:
         self._observers = tuple(observers)
+        self._observer_failed = observer_failed
 
     def __bool__(self) -> bool:
         return bool(self._observers)
@@ -49,34 +54,55 @@ class Observers(Observer):
     def on_decision(self, decision: Decision) -> None:
         """Forwards the call."""
         for observer in self._observers:
-            observer.on_decision(decision)
+            try:
+                observer.on_decision(decision)
+            except Exception as error:
+                self._observer_failed(observer, error)
 
     def on_bind(self, decision: Decision, latency_s: float) -> None:
         """Forwards the call."""
         for observer in self._observers:
-            observer.on_bind(decision, latency_s)
+            try:
+                observer.on_bind(decision, latency_s)
+            except Exception as error:
+                self._observer_failed(observer, error)
 
     def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
         """Forwards the call."""
         for observer in self._observers:
-            observer.on_bind_failure(decision, latency_s)
+            try:
+                observer.on_bind_failure(decision, latency_s)
+            except Exception as error:
+                self._observer_failed(observer, error)
 
     def on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, duration_s: float) -> None:
         """Forwards the call."""
         for observer in self._observers:
-            observer.on_write(write, answer, duration_s)
+            try:
+                observer.on_write(write, answer, duration_s)
+            except Exception as error:
+                self._observer_failed(observer, error)
 
     def on_request(self, method: str, status: int, duration_s: float) -> None:
         """Forwards the call."""
         for observer in self._observers:
-            observer.on_request(method, status, duration_s)
+            try:
+                observer.on_request(method, status, duration_s)
+            except Exception as error:
+                self._observer_failed(observer, error)
 
     def on_step(self, event: Event, duration_s: float) -> None:
         """Forwards the call."""
         for observer in self._observers:
-            observer.on_step(event, duration_s)
+            try:
+                observer.on_step(event, duration_s)
+            except Exception as error:
+                self._observer_failed(observer, error)
 
     def on_plugin_timings(self, timings: Sequence[tuple[str, str, int]]) -> None:
         """Forwards the call."""
         for observer in self._observers:
-            observer.on_plugin_timings(timings)
+            try:
+                observer.on_plugin_timings(timings)
+            except Exception as error:
+                self._observer_failed(observer, error)

@@ -26,6 +26,7 @@ def collect_samples(scheduler: Scheduler) -> Iterator[Sample]:
             yield "scheduler_queue_incoming_pods", (queue, event), count
         for part, count in sorted(engine.errors.counts.items()):
             yield "stower_internal_errors", (part,), count
+        yield "stower_objects_ignored", (), engine.left_out_count
         rejections = Counter(
             (plugin, queued.profile.scheduler_name)
             for queued in engine.queue.pods()

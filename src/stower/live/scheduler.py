@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stower.engine.engine import Engine
+from stower.engine.guard_points import GuardPoint
 from stower.framework.companion import Metric
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import (
@@ -114,7 +115,7 @@ class Scheduler:
         self.client = client
         self._build = build
         self._options = options
-        self._observers = Observers(observers)
+        self._observers = Observers(observers, self._on_observer_error)
         self._recording = recording
         self._renewal = EngineRenewal(recording) if recording is not None else None
         self._clock = Clock()
@@ -187,8 +188,7 @@ class Scheduler:
 
     def companion_metrics(self) -> list[Metric]:
         """Returns the metrics of the companions of plugins."""
-        companions = self.engine.state.companions.values() if self.engine is not None else ()
-        return [metric for companion in companions for metric in companion.metrics()]
+        return self.engine.companion_metrics() if self.engine is not None else []
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop` is set. Raises ShellError, also when leadership is lost."""
@@ -246,6 +246,13 @@ class Scheduler:
             started_s = clock()
             await asyncio.sleep(STALL_CHECK_SECONDS)
             self.max_stall_s = max(self.max_stall_s, clock() - started_s - STALL_CHECK_SECONDS)
+
+    def _on_observer_error(self, observer: Observer, error: Exception) -> None:
+        """Records an error of an observer; the log line follows with the next step."""
+        if self.engine is not None:
+            self.engine.errors.record(GuardPoint.OBSERVER, type(observer).__name__, error)
+        else:
+            log.error("internal error in %s", GuardPoint.OBSERVER, exc_info=error)
 
     # Events in
 

@@ -213,16 +213,18 @@ def _dump_at_signal(scheduler: Scheduler) -> None:
     tasks = set[asyncio.Task[None]]()
 
     async def dump() -> None:
-        for name, render in (("queue", debug.dump_queue), ("cache", debug.dump_cache)):
-            text = msgspec.json.encode(render(scheduler, {})).decode()
-            log.warning("Dump of the %s", name, extra={"fields": {name: text}})
         try:
+            for name, render in (("queue", debug.dump_queue), ("cache", debug.dump_cache)):
+                text = msgspec.json.encode(render(scheduler, {})).decode()
+                log.warning("Dump of the %s", name, extra={"fields": {name: text}})
             comparison = msgspec.json.encode(await debug.compare_cache(scheduler)).decode()
             log.warning(
                 "Comparison of the cache with the API", extra={"fields": {"comparison": comparison}}
             )
         except debug.ComparisonFailed as error:
             log.warning("Cannot compare the cache with the API: %s", error)
+        except Exception:
+            log.exception("cannot dump the scheduler")
 
     def start_dump() -> None:
         task = asyncio.create_task(dump())

@@ -115,6 +115,9 @@ GAUGES: Final = {
     "leader_election_master_status": Row("1 while this scheduler is the leader", ("name",)),
     "stower_writes_in_flight_max": Row("Limit of writes in flight"),
     "stower_inbox_events": Row("Watch events that the engine has not processed yet"),
+    "stower_objects_ignored": Row(
+        "Objects that are ignored for now: applying them fails with an internal error"
+    ),
     "stower_loop_stall_seconds_max": Row("Longest block of the event loop since the last scrape"),
 }  # fmt: skip
 # A sample that a shell hands in: metric, labels, value. Counters come as what they are by now.

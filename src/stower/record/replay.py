@@ -1,5 +1,6 @@
 """Replays a recording on engines built the same way, and compares their writes byte for byte."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,7 +27,8 @@ class Difference(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ReplayReport(msgspec.Struct, frozen=True, rename="camel"):
-    """What came of playing it back."""
+    """The result of a replay. `internal_errors`: errors that the replayed engines contained, by
+    part."""
 
     engines: int
     steps: int
@@ -34,19 +36,26 @@ class ReplayReport(msgspec.Struct, frozen=True, rename="camel"):
     first_ns: int
     last_ns: int
     difference: Difference | None
+    internal_errors: dict[str, int] = {}
 
 
 def replay(
     lines: Iterable[Built | RecordedEvent],
     build: Callable[[Built], Engine],
     progress: Callable[[int], None] = lambda steps: None,
+    on_internal_error: Callable[[int, str, str], None] = lambda step, text, about: None,
 ) -> ReplayReport:
-    """Play it back up to the first difference. Raises what `lines` and `build` raise."""
+    """Plays it back up to the first difference. `on_internal_error`: called with the step, the log
+    line and the object of each error that an engine has contained. Raises what `lines` and `build`
+    raise."""
     engines: dict[str, Engine] = {}
     built = steps = writes = first_ns = last_ns = 0
     difference = None
+    counts: Counter[str] = Counter()
     for line in lines:
         if isinstance(line, Built):
+            if line.engine in engines:
+                counts += engines[line.engine].errors.counts
             engines[line.engine] = build(line)
             built += 1
             continue
@@ -59,6 +68,9 @@ def replay(
             writes += len(found)
             again = writes_json(found)
             engines[line.engine].drain()
+            for _, text, about in engines[line.engine].errors.take_log_lines():
+                on_internal_error(steps, text, about)
+            engines[line.engine].notes()  # else the lines of companions pile up
         except (InvariantError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             fault = f"{type(error).__name__}: {error}"
         if again != line.writes or fault:
@@ -68,7 +80,9 @@ def replay(
             )  # fmt: skip
             break
         progress(steps)
-    return ReplayReport(built, steps, writes, first_ns, last_ns, difference)
+    for engine in engines.values():
+        counts += engine.errors.counts
+    return ReplayReport(built, steps, writes, first_ns, last_ns, difference, dict(counts))
 
 
 def _decoded(writes: bytes) -> tuple[Any, ...]:

@@ -41,8 +41,8 @@ OF_VIEW: Final = {Pod: POD, Node: NODE, VirtualMachineMigration: MIGRATION}
 # Answers of which nobody knows whether the write was carried out.
 UNKNOWN: Final = 504
 LOOKS_MAX: Final = 256  # per step, so that other handlers run in between
-# Whatever is wrong with one object, others go on.
-FAULTS: Final = (InvalidHoldingError, ArithmeticError, LookupError, TypeError, ValueError)
+# What objects of other users provoke; any other exception is an error of the scheduler.
+FAULTS: Final = (InvalidHoldingError,)
 
 
 class _Task(NamedTuple):
@@ -381,8 +381,8 @@ class VmScheduling:
 
     def _handle_panic(self, item: Item, error: Exception) -> Result:
         self.enforcer.figures.count(PANICS, kind=item.key.kind)
-        if not isinstance(error, FAULTS):  # which objects of other users provoke
-            self.entity_failed(item.object.metadata.key, error)
+        if not isinstance(error, FAULTS):
+            self.entity_failed(item.object, error)
         return Result(0, str(error))
 
     def _finish(self, item: Item, result: Result, now_ns: int) -> None:

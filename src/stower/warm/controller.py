@@ -376,7 +376,7 @@ class WarmCapacity:
         try:
             return deal(pool)
         except Exception as error:
-            self.entity_failed(pool.key, error)
+            self.entity_failed(pool.obj or pool.key, error)
             return []
 
     def _run_round(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:

@@ -387,3 +387,26 @@ def test_a_scheduler_is_sampled_while_no_page_is_open(monkeypatch: pytest.Monkey
     history = [sample for one in pages.open().read() for sample in one.get("history", ())]
     assert [1 / SAMPLE_SECONDS] * 2 == [sample["events"] for sample in history]
     pages.loop.end()
+
+
+def test_a_sample_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Still(make_node("n1"))
+    pages, dashboard = Pages(), Dashboard(rebuild_engine, source.get_built())
+    times: list[float] = []
+
+    def sample(at_s: float, engine: Any) -> None:
+        times.append(at_s)
+        raise IndexError("planted")
+
+    monkeypatch.setattr(dashboard.watching, "sample", sample)
+
+    async def begin() -> None:
+        client: Any = SimpleNamespace(access=None)
+        scheduler = Scheduler(client, lambda: build_engine(None), Options("me"))
+        pages.app.add_routes(dashboard(scheduler, DOOR))
+
+    pages.loop.run(begin())
+    for _ in range(3):
+        pages.loop.advance(SAMPLE_SECONDS)
+    assert 3 == len(times)
+    pages.loop.end()

@@ -26,9 +26,12 @@ from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.recovery import Recovery
 from stower.engine.status_reporter import StatusReporter
 from stower.framework.events import AgentAsked, Event, Listed, Tick, WriteFailed
+from stower.framework.observer import Observer, Observers
 from stower.framework.retries import UNKNOWN
-from stower.framework.writes import AgentAnswer, Bind
+from stower.framework.writes import AgentAnswer, Bind, CreateEvent
 from stower.model.errors import InvariantError
+from stower.model.kinds import WarmPool
+from stower.model.raw import decode
 from stower.state.cluster import ClusterState
 from stower.vms.controller import VmScheduling
 from stower.warm.controller import WarmCapacity
@@ -52,6 +55,11 @@ WARM = {
 }  # fmt: skip
 EXTENDER = {"extenders": [{"urlPrefix": "http://e", "nodeCacheCapable": True,
                            "filterVerb": "filter"}]}  # fmt: skip
+POOL = decode(
+    b'''{"metadata": {"name": "poor", "namespace": "default", "uid": "w"}, "spec": {
+    "users": {"matchLabels": {"a": "c"}}, "placeholders": {"selector": {"matchLabels": {"c": "e"}}}
+    }}''', WarmPool,
+)  # fmt: skip
 Error = Callable[[], Exception]
 
 
@@ -321,7 +329,7 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
     GuardPoint.COMPANION_OBJECT: {
         "object": Case(
             Plant(VmScheduling, "on_object", "bad"),
-            lambda world: world.put(make_node("bad")), **VM_CASE,
+            lambda world: world.put(make_node("bad")), **{**VM_CASE, "told": "bad"},
         ),
         "list": Case(
             Plant(VmScheduling, "on_list"),
@@ -330,12 +338,17 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
     },
     GuardPoint.COMPANION_ENTITY: {
         "VM": Case(
-            Plant(VmScheduling, "_handle_item", "n1", lambda: RuntimeError("planted")),
-            lambda world: world.put(make_node("n1", labels={"x": "y"})), **VM_CASE,
+            Plant(VmScheduling, "_handle_item", "n1"),
+            lambda world: world.put(make_node("n1", labels={"x": "y"})),
+            **{**VM_CASE, "told": "n1"},
         ),
         "pool": Case(
             Plant(WarmCapacity, "_run_round", "bad"), document=WARM, told="", placed=(),
             trigger=lambda world: _later(world), prepare=held(),
+        ),
+        "pool of an object": Case(
+            Plant(WarmCapacity, "_run_round", "poor"), document=WARM, told="poor", placed=(),
+            trigger=lambda world: _later(world), prepare=held(), objects=(POOL,),
         ),
     },
     GuardPoint.COMPANION_STATUS: {
@@ -343,6 +356,17 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
             Plant(VmScheduling, "next_wake_ns"),
             lambda world: (world.engine.next_wake_ns, Tick())[1],
             **VM_CASE,
+        ),
+        "metrics": Case(
+            Plant(VmScheduling, "metrics"),
+            lambda world: (world.engine.companion_metrics(), Tick())[1],
+            **VM_CASE,
+        ),
+    },
+    GuardPoint.OBSERVER: {
+        "step": Case(
+            Plant(Observer, "on_step"), lambda world: (_observe(world), Tick())[1],
+            told="", placed=(), prepare=held(),
         ),
     },
     GuardPoint.EXPLANATION: {
@@ -385,6 +409,23 @@ def _explain(world: World) -> None:
     world.engine._is_held = False
 
 
+def _observe(world: World) -> None:
+    """As a scheduler does; the second observer is called though the first has failed."""
+    seen: list[Event] = []
+
+    class Second(Observer):
+        def on_step(self, event: Event, duration_s: float) -> None:
+            seen.append(event)
+
+    errors = world.engine.errors
+    both = Observers(
+        (Observer(), Second()),
+        lambda observer, error: errors.record(GuardPoint.OBSERVER, type(observer).__name__, error),
+    )
+    both.on_step(Tick(), 0.0)
+    assert len(seen) == 1
+
+
 def _broken_beside_binding(world: World) -> None:
     """An error that builds the state again, while a pod is being bound."""
     world.engine.step(world.put(make_pod("bad")), world.now_ns)  # the Bind is never answered
@@ -410,7 +451,8 @@ def test_every_guard_names_its_point() -> None:
     reporting = {
         ("companions.py", "_list"), ("companions.py", "_pass_on"), ("companions.py", "ask"),
         ("companions.py", "is_settled"), ("companions.py", "next_wakes_ns"),
-        ("companions.py", "notes"), ("companions.py", "run"), ("engine.py", "_end_attempt"),
+        ("companions.py", "metrics"), ("companions.py", "notes"), ("companions.py", "run"),
+        ("engine.py", "_end_attempt"),
         ("engine.py", "_on_answer"), ("engine.py", "_on_list"), ("engine.py", "_on_object"),
         ("engine.py", "_run_cycles"), ("engine.py", "step"), ("probe.py", "choose_node_for"),
         ("probe.py", "explain_pod"), ("hint_groups.py", "find_helped"),
@@ -516,3 +558,36 @@ def test_an_offender_waits_longer_each_time() -> None:
     gaps = [b - a for a, b in itertools.pairwise(times)]
     assert [S << i for i in range(9)] == gaps[:9]
     assert max(gaps) == 600 * S
+
+
+@pytest.mark.parametrize(("obj", "part", "text"), [
+    (make_node("bad"), (NodeEvents, "handle_node"), "the object is ignored until"),
+    (make_pod("bad", node="n1"), (ClusterState, "_place"),
+     "the pod's requests are not counted on node n1 until"),
+])  # fmt: skip
+def test_an_object_that_cannot_be_applied_is_reported_as_ignored(
+    obj: Any, part: tuple[Any, str], text: str
+) -> None:
+    """By an Event, a log line and a count; no more once it is applied."""
+    world = World()
+    with Plant(*part, "bad").planted():
+        world.add(obj)
+        assert 1 == world.engine.left_out_count
+        events = [w for w in world.writes if isinstance(w, CreateEvent) and w.name == "bad"]
+        assert any(text in event.note for event in events)
+        assert any(text in line for _, line, about in world.engine.notes() if "bad" in about)
+    world.run_until(world.now_ns + 700 * S)
+    assert 0 == world.engine.left_out_count
+
+
+def test_a_companions_entity_that_fails_again_gets_no_event_each_time() -> None:
+    """A companion may try again at once; the next Event follows when the entity has waited."""
+    world = World(document=VMS)
+    plant = Plant(VmScheduling, "_handle_item", "n1")
+    with plant.planted():
+        for i in range(300):
+            world.now_ns += S
+            world.add(make_node("n1", labels={"x": str(i)}))
+    events = [w for w in world.writes if isinstance(w, CreateEvent) and w.name == "n1"]
+    assert plant.hits > 20
+    assert 1 < len(events) <= 9

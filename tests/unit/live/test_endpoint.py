@@ -11,6 +11,8 @@ import pytest
 from aiohttp import web
 
 from stower.assembly import build_engine
+from stower.framework.decisions import Decision
+from stower.framework.events import Event
 from stower.framework.observer import Observer
 from stower.live import debug, reflector
 from stower.live.authorization import Authorizer, StaticTokenAuthorizer
@@ -18,8 +20,13 @@ from stower.live.client import Response
 from stower.live.endpoint import endpoint, serve_routes, with_authorization
 from stower.live.samples import collect_samples
 from stower.live.scheduler import Options, Scheduler
+from stower.vms.controller import VmScheduling
 from tests.unit.live.fake_api import PODS, FakeApi, until
 
+VMS = {"profiles": [{
+    "plugins": {"multiPoint": {"enabled": [{"name": "AutoscaleEnforcer"}]}},
+    "pluginConfig": [{"name": "AutoscaleEnforcer", "args": {"schedulerName": "default-scheduler"}}],
+}]}  # fmt: skip
 TOKEN = {"Authorization": "Bearer secret"}
 
 
@@ -43,6 +50,56 @@ async def scheduling(fake: FakeApi) -> AsyncIterator[Scheduler]:
     finally:
         stop.set()
         await running
+
+
+class Failing(Observer):
+    """Raises whatever it is called with."""
+
+    def on_step(self, event: Event, duration_s: float) -> None:
+        raise IndexError("planted")
+
+    def on_decision(self, decision: Decision) -> None:
+        raise IndexError("planted")
+
+    def on_request(self, method: str, status: int, duration_s: float) -> None:
+        raise IndexError("planted")
+
+
+@pytest.mark.internal_errors
+def test_what_only_observes_does_not_end_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Observers, dumps, metrics and companions' metrics raise: they are answered with 500, or
+    counted, and the pods that come are bound all the same."""
+
+    def fail(*_: Any) -> Any:
+        raise IndexError("planted")
+
+    monkeypatch.setattr(VmScheduling, "metrics", fail)
+    monkeypatch.setattr(debug, "HANDLERS", {**debug.HANDLERS, "/debug/queue": fail})
+    statuses: list[int] = []
+
+    async def story() -> None:
+        fake = FakeApi()
+        fake.add_node()
+        client: Any = fake
+        scheduler = Scheduler(client, lambda: build_engine(VMS), Options("me"), [Failing()])
+        stop = asyncio.Event()
+        running = asyncio.create_task(scheduler.run(stop))
+        await until(lambda: scheduler.engine)
+        assert scheduler.companion_metrics() == []
+        serving = endpoint(scheduler, fail, StaticTokenAuthorizer("secret"))
+        async with serving as port, aiohttp.ClientSession(headers=TOKEN) as session:
+            for path in ("/metrics", "/debug/queue", "/debug/cache"):
+                statuses.append((await get(session, f"http://127.0.0.1:{port}{path}"))[0])
+        fake.add_pod("late")
+        await until(lambda: fake.node_of("late"))
+        engine = scheduler.engine
+        assert engine is not None
+        assert {"observer", "companion status"} <= set(engine.errors.counts)
+        stop.set()
+        await running
+
+    asyncio.run(story())
+    assert statuses == [500, 500, 200]
 
 
 async def get(session: aiohttp.ClientSession, url: str, **more: Any) -> tuple[int, Any]:

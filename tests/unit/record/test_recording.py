@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from stower.assembly import build_engine
 from stower.cli.main import app
 from stower.cli.recordings import rebuild_engine
+from stower.engine.node_events import NodeEvents
 from stower.framework.events import (
     Event,
     ExtenderAnswered,
@@ -35,7 +36,7 @@ from stower.framework.writes import (
     PatchPodStatus,
     Write,
 )
-from stower.model.kinds import PersistentVolumeClaim, Pod
+from stower.model.kinds import Node, PersistentVolumeClaim, Pod
 from stower.model.kinds.pod import PodCondition
 from stower.record.reader import RecordedEvent, is_recording, lines_of, read_recording
 from stower.record.recorder import EngineInputs, Recorder
@@ -135,6 +136,30 @@ def write_lines(path: Path, found: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.behaviour("X5")
+@pytest.mark.internal_errors
+def test_internal_errors_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that the engine contains again, with their tracebacks, and their number by part."""
+    inner = NodeEvents.handle_node
+
+    def handle(self: NodeEvents, node: Node) -> None:
+        if node.metadata.name == "bad":
+            raise IndexError("planted")
+        inner(self, node)
+
+    monkeypatch.setattr(NodeEvents, "handle_node", handle)
+    path = tmp_path / "r.ndjson"
+    record(
+        path, [(1, Listed((make_node("n1"),))), (2, Observed(WatchType.ADDED, make_node("bad")))]
+    )
+    result = stower("replay", str(path))
+    assert 0 == result.exit_code
+    assert "by part: object event: 2." in result.output
+    assert "stower: step 2: internal error in object event" in result.stderr
+    assert "IndexError: planted" in result.stderr
+    found = json.loads(stower("replay", str(path), "-o", "json").stdout)
+    assert {"object event": 2} == found["internalErrors"]
+
+
 def test_the_first_difference_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "r.ndjson"
     record(path, cluster())

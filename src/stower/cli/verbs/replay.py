@@ -38,10 +38,12 @@ Examples:
   stower replay stower.ndjson.zst --port 0
 
 Every engine of the recording is built again and receives the same events at the same times. The
-exit code is 1 if a write differs from the recorded one; the first difference is shown. With --port
-nothing is compared: the dashboard shows the recording, with a slider for the time, until stopped.
+exit code is 1 if a write differs from the recorded one; the first difference is shown. Internal
+errors of the scheduler that happen again are printed with their tracebacks. With --port nothing is
+compared: the dashboard shows the recording, with a slider for the time, until stopped.
 """
 STRIDE = 1_000
+ERRORS_PRINTED_MAX = 20  # with their tracebacks; all are counted
 
 
 def run(
@@ -73,7 +75,9 @@ def run(
                 if update is not None and steps % STRIDE == 0:
                     update(steps, steps)
 
-            found = replay(read_recording(recording), rebuild_engine, on_progress)
+            found = replay(
+                read_recording(recording), rebuild_engine, on_progress, _InternalErrors().print
+            )
     except InvalidObject as error:
         raise bad_input(f"{recording}: {error}") from None
     except OSError as error:
@@ -88,10 +92,26 @@ def run(
         raise typer.Exit(1)
 
 
+class _InternalErrors:
+    """Prints the log lines of internal errors, the first of them."""
+
+    def __init__(self) -> None:
+        self._left = ERRORS_PRINTED_MAX
+
+    def print(self, step: int, text: str, about: str) -> None:
+        """Prints one line of a step, with its traceback."""
+        if self._left:
+            self._left -= 1
+            note(f"step {step:,}: {text.rstrip()}{f' ({about})' if about else ''}")
+
+
 def _print(found: ReplayReport, seconds: float) -> None:
     covers = (found.last_ns - found.first_ns) / SECOND_NS
     what = f"{format_count(found.steps, 'step')} of {format_count(found.engines, 'engine')}"
     console().print(f"{what}, {covers:,.1f} s, replayed in {seconds:.1f} s.")
+    if found.internal_errors:
+        parts = ", ".join(f"{part}: {n:,}" for part, n in sorted(found.internal_errors.items()))
+        console().print(f"Internal errors that the scheduler contained, by part: {parts}.")
     if found.difference is None:
         console().print(f"No difference in {format_count(found.writes, 'write')}, byte for byte.")
     else:
