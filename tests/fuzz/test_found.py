@@ -350,6 +350,19 @@ def test_requests_of_a_negotiation_that_never_began_are_forgotten_with_the_pod(c
     check_nothing_kept(cluster.engine)
 
 
+def test_moves_of_placeholders_in_the_future_are_not_counted() -> None:
+    """They would keep the placeholders of all pools in their places until then."""
+    spec = {
+        "users": {"matchLabels": {"role": "user"}},
+        "placeholders": {"selector": {"matchLabels": {"role": "placeholder"}}},
+    }
+    moves = [{"pod": "default/p", "at": "2099-01-01T00:00:00Z", "to": "n1", "fromNode": "n2"}]
+    pool = made(WarmPool, "w", spec=spec, status={"moves": moves})
+    cluster = shown(make_node("n1"), pool)
+    cluster.empty(by_list=False)
+    check_nothing_kept(cluster.engine)
+
+
 def test_node_without_a_name_gives_its_row_back() -> None:
     """The names of free rows are empty, so that it was taken for one of them."""
     cluster = shown(make_node("n1"))

@@ -24,7 +24,7 @@ from stower.warm.figures import Figures
 from stower.warm.moves import Plan
 from stower.warm.nodes import PoolNodes
 from stower.warm.placeholders import NODE_ANNOTATION, PlaceholderManager
-from stower.warm.pools import POOL_LABEL, Pool, Role
+from stower.warm.pools import POOL_LABEL, Pool, Role, is_recent
 from stower.warm.readiness import is_maintained
 from stower.warm.repositioning import MINUTE_NS, Repositioner
 from stower.warm.status import ATTRACTOR, StatusWriter
@@ -359,7 +359,7 @@ class WarmCapacity:
         writes: list[Write] = []
         if self._round_ns is not None and now_ns >= self._round_ns:
             self._round_ns = now_ns // PERIOD_NS * PERIOD_NS + PERIOD_NS
-            self._former = [p for p in self._former if _has_moved_since(p, now_ns - MINUTE_NS)]
+            self._former = [p for p in self._former if _has_moved(p, now_ns)]
             for pool in self.pools.values():
                 writes += self._guarded(pool, lambda p: self._run_round(p, now_ns, next_id))
             writes += self.told.labels(self._labels(), self.state, next_id)
@@ -535,8 +535,9 @@ def _labels_of(pool: Pool) -> list[str]:
     return [label for label in (pool.spec.images.label, ATTRACTOR if spread else "") if label]
 
 
-def _has_moved_since(pool: Pool, since_ns: int) -> bool:
-    return any((time_ns(move.at) or 0) > since_ns for move in pool.moves)
+def _has_moved(pool: Pool, now_ns: int) -> bool:
+    """Returns whether placeholders of the pool were moved within the last minute."""
+    return any(is_recent(move, now_ns - MINUTE_NS, now_ns) for move in pool.moves)
 
 
 def _start_order(entry: PodEntry) -> tuple[str, str]:

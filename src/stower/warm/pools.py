@@ -4,14 +4,16 @@ Must not know which decisions are taken about the pods.
 """
 
 from enum import Enum, auto
+from typing import Final
 
 from stower.model.kinds import Node, Pod, WarmPool
 from stower.model.kinds.warm_pool import Move, WarmPoolSpec
 from stower.model.selectors import LabelSelector
-from stower.model.times import time_ns
+from stower.model.times import SECOND_NS, time_ns
 
 # The label of placeholders that we keep ourselves: the name of their pool.
 POOL_LABEL = "stower.dev/warm-pool"
+CLOCK_SKEW_NS: Final = 60 * SECOND_NS  # clocks of schedulers that lead in turn
 
 
 class Role(Enum):
@@ -105,6 +107,12 @@ class Pool:
             self.users, self.placeholders, self.pullers, self.came_ns, self.overlapping
         ):  # fmt: skip
             known.clear()
+
+
+def is_recent(move: Move, since_ns: int, now_ns: int) -> bool:
+    """Returns whether the move was made after that time. A time too far ahead of the clock is none:
+    it would count until then."""
+    return since_ns < (time_ns(move.at) or 0) <= now_ns + CLOCK_SKEW_NS
 
 
 def _is_selected(selector: LabelSelector | None, labels: dict[str, str]) -> bool:

@@ -17,7 +17,7 @@ from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.warm.moves import Plan, Planner
 from stower.warm.placeholders import PlaceholderManager
-from stower.warm.pools import Pool
+from stower.warm.pools import Pool, is_recent
 
 MINUTE_NS: Final = 60 * SECOND_NS
 
@@ -77,13 +77,13 @@ class Repositioner:
         were lately: what is moved for one counts for each, as nodes are the same."""
         how = pool.spec.repositioning
         keep_ns = now_ns - max(MINUTE_NS, how.rest_seconds * SECOND_NS)
-        pool.moves = [move for move in pool.moves if (time_ns(move.at) or 0) > keep_ns]
+        pool.moves = [move for move in pool.moves if is_recent(move, keep_ns, now_ns)]
         lately, under_way = self._recent_moves([*pools], now_ns)
         left = min(how.burst, how.per_minute - len(lately), how.in_flight - len(under_way))
         if now_ns < self.not_before_ns:
             left = 0
         rested_ns = now_ns - how.rest_seconds * SECOND_NS
-        resting = {move.pod for move in pool.moves if (time_ns(move.at) or 0) > rested_ns}
+        resting = {move.pod for move in pool.moves if is_recent(move, rested_ns, now_ns)}
         from_node = Counter(move.from_node for move in under_way)
         writes: list[Write] = []
         for entry, to in plan.moves:
@@ -106,7 +106,7 @@ class Repositioner:
         lately: list[Move] = []
         under_way: list[Move] = []
         for pool in pools:
-            since = [m for m in pool.moves if (time_ns(m.at) or 0) > now_ns - MINUTE_NS]
+            since = [m for m in pool.moves if is_recent(m, now_ns - MINUTE_NS, now_ns)]
             pods = self._state.pods
             placed = {e.pod.key for uid in pool.placeholders if (e := pods.get(uid)) and e.row >= 0}
             lately += since
