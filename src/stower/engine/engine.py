@@ -27,7 +27,7 @@ from stower.engine.preemption.displacement import TrialPlacement
 from stower.engine.preemption.pod_eviction import PodEviction
 from stower.engine.queue.entities import QueuedEntity, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
-from stower.engine.recovery import Recovery
+from stower.engine.recovery import Recovery, namespace_of
 from stower.engine.status_reporter import SCHEDULER_ERROR
 from stower.framework.companion import Metric
 from stower.framework.decisions import Decision
@@ -192,6 +192,11 @@ class Engine:
                 if self._is_held or (self.extenders is not None and self.extenders.is_busy):
                     return False
                 entity = queue.pop(now_ns)
+                if entity is not None and recovery.costs.due_ns:
+                    due_ns = recovery.costs.held_until_ns(namespace_of(entity), now_ns)
+                    if due_ns:
+                        recovery.hold_back(entity, due_ns)
+                        continue
             except Exception as error:
                 self._recovery.on_error(GuardPoint.QUEUE, "queue", error)
                 return False
@@ -294,6 +299,8 @@ class Engine:
         is_deleted = event.type is WatchType.DELETED
         recovery = self._recovery
         if recovery.left_out and recovery.is_left_out(obj, is_deleted):
+            return
+        if recovery.costs.due_ns and event.type is WatchType.ADDED and recovery.defers_new(obj):
             return
         try:
             if isinstance(obj, Pod) and not is_deleted:

@@ -32,3 +32,8 @@ class Limits(msgspec.Struct, frozen=True):
     offender_wait_max_ns: int = 600 * SECOND_NS
     # States rebuilt in one step; with more errors, the next step goes on.
     rebuilds_per_step_max: int = 3
+    # Pods and nodes of states that are built for the errors of one namespace, in a second of the
+    # engine's time: a twentieth of what one CPU builds (80,000 a second with 1,000 nodes).
+    rebuilt_objects_per_second: int = 4_000
+    # The longest delay for one state, also of the largest clusters.
+    rebuild_cost_max_ns: int = 60 * SECOND_NS

@@ -18,6 +18,7 @@ from stower.engine.offenders import Offenders
 from stower.engine.outbox import Answer, Outbox
 from stower.engine.queue.entities import Place, QueuedEntity, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
+from stower.engine.rebuild_costs import RebuildCosts
 from stower.engine.status_reporter import SCHEDULER_ERROR, StatusReporter
 from stower.framework.decisions import Outcome
 from stower.framework.writes import AgentAnswer, CallExtender, Write
@@ -32,6 +33,7 @@ from stower.state.pod_entry import PodEntry
 
 # Times that a state is built, each without the objects that failed before.
 PASSES_MAX: Final = 5
+HELD = "waits: other objects of the namespace have provoked internal errors of the scheduler"
 DISCARDED = "internal error: the write was not sent"
 # The HTTP status that owners of discarded writes are given: nothing was carried out.
 NOT_SENT: Final = 500
@@ -110,6 +112,7 @@ class Recovery:
         self._engine = engine
         self._errors = engine.errors
         self.offenders = offenders
+        self.costs = RebuildCosts(engine.limits)
         # Objects that are not applied, by kind and name, in their newest version.
         self.left_out: dict[ObjectKey, ApiObject] = {}
         self.rebuild_count = 0  # in the current step
@@ -121,7 +124,11 @@ class Recovery:
     @property
     def next_wakes_ns(self) -> list[int]:
         """The times when something is due without any event."""
-        found = [self.offenders.due_ns.get(key, 0) for key in self.left_out]
+        costs, now_ns = self.costs, self._engine.state.now_ns
+        found = [
+            max(self.offenders.due_ns.get(key, 0), costs.held_until_ns(key[1], now_ns))
+            for key in self.left_out
+        ]
         return [*found, self.paused_until_ns] if self.is_paused else found
 
     @property
@@ -139,13 +146,55 @@ class Recovery:
             self.offenders.forget(key)
             return False
         self.left_out[key] = obj
+        return not self._is_placed_meanwhile(key, obj)
+
+    def _is_placed_meanwhile(self, key: ObjectKey, obj: ApiObject) -> bool:
+        """Returns whether a pod that only its namespace's costs keep out has a node by now, whose
+        room it takes: it is left out no longer."""
+        is_placed = isinstance(obj, Pod) and bool(obj.spec.node_name)
+        if not is_placed or key in self.offenders.due_ns:
+            return False
+        del self.left_out[key]
         return True
+
+    def defers_new(self, obj: ApiObject) -> bool:
+        """Returns whether a new object has to wait because of its namespace's costs. What has room
+        or devices already does not wait. Costs a look at all objects."""
+        namespace = obj.metadata.namespace
+        engine = self._engine
+        if not self.costs.held_until_ns(namespace, engine.state.now_ns):
+            return False
+        if isinstance(obj, Pod):
+            is_new = not obj.spec.node_name and obj.metadata.uid not in engine.state.pods
+        else:
+            key = _object_key(obj)
+            has_devices = getattr(getattr(obj, "status", None), "allocation", None) is not None
+            is_new = not has_devices and all(_object_key(o) != key for o in self._known_objects())
+        if is_new:
+            self.left_out[_object_key(obj)] = obj
+        return is_new
+
+    def hold_back(self, entity: QueuedEntity, due_ns: int) -> None:
+        """Keeps a pod or tree waiting until the costs of its namespace have passed."""
+        self._engine.queue.hold_back(entity, due_ns)
+        members = [entity] if isinstance(entity, QueuedPod) else []
+        if isinstance(entity, QueuedTree):
+            members = [*entity.members.values()]
+        for member in members:
+            if member.condition is None or member.condition.reason != SCHEDULER_ERROR:
+                self._engine.reporter.report(member, SCHEDULER_ERROR, HELD, nominate=None)
+
+    def _charge(self, namespace: str) -> None:
+        state = self._engine.state
+        self.costs.charge(namespace, len(state.pods) + state.node_count, state.now_ns)
 
     def run_due(self) -> None:
         """Applies the objects again that have waited long enough."""
         now_ns = self._engine.state.now_ns
         for key, obj in [*self.left_out.items()]:
             if self.offenders.waits(key, now_ns) or self.left_out.get(key) is not obj:
+                continue
+            if self.costs.due_ns and self.costs.held_until_ns(key[1], now_ns):
                 continue
             if self.rebuild_count >= self._engine.limits.rebuilds_per_step_max:
                 return
@@ -155,6 +204,7 @@ class Recovery:
             except Exception as error:
                 message = self._errors.record(GuardPoint.OBJECT, obj.metadata.key, error)
                 self._leave_out(obj)
+                self._charge(key[1])
                 self.rebuild()
                 self._report_object(obj, f"{message}; {_left_out_text(obj)}")
 
@@ -164,6 +214,7 @@ class Recovery:
         """Contains an error that was raised while an object was applied: it is applied once more
         as the state is built again, and waits if that fails too."""
         message = self._errors.record(GuardPoint.OBJECT, obj.metadata.key, error)
+        self._charge(obj.metadata.namespace)
         objects = {_object_key(o): o for o in self._known_objects()}
         if is_deleted:
             objects.pop(_object_key(obj), None)
@@ -195,6 +246,7 @@ class Recovery:
         for key in [*self.left_out]:
             if key in listed:
                 self.left_out[key] = listed[key]
+                self._is_placed_meanwhile(key, listed[key])
             else:
                 del self.left_out[key]
                 self.offenders.forget(key)
@@ -213,6 +265,7 @@ class Recovery:
         message = self._errors.record(point, entity.uid, error)
         key = _entity_key(entity)
         self.offenders.blame(key, self._engine.state.now_ns)
+        self._charge(namespace_of(entity))
         if is_suspect or self._differs():
             self.rebuild(first_id=first_id)
         self._end_attempt(entity, message)
@@ -242,6 +295,7 @@ class Recovery:
         key = uid or (point, about)
         is_told = self.offenders.waits(key, now_ns)
         self.offenders.blame(key, now_ns)
+        self._charge(about.rpartition("/")[0])
         self.rebuild()
         if is_told:
             return  # the answer to the report may be what fails
@@ -462,6 +516,13 @@ class Recovery:
 
 def _object_key(obj: ApiObject) -> ObjectKey:
     return type(obj), obj.metadata.namespace, obj.metadata.name
+
+
+def namespace_of(entity: QueuedEntity) -> str:
+    """Returns the namespace of a pod or of a tree, which may have no pods."""
+    if isinstance(entity, QueuedTree):
+        return entity.root.key.partition("/")[0]
+    return entity.pod.metadata.namespace
 
 
 def _left_out_text(obj: ApiObject) -> str:

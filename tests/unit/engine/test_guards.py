@@ -18,17 +18,19 @@ from stower.engine.extenders.extender_cycle import ExtenderCycle
 from stower.engine.groups import tree_cycle, tree_queue
 from stower.engine.groups.tree_attempts import TreeAttempts
 from stower.engine.guard_points import GuardPoint
+from stower.engine.limits import Limits
 from stower.engine.node_events import NodeEvents
 from stower.engine.object_events import ObjectEvents
 from stower.engine.pod_events import PodEvents
 from stower.engine.queue.entities import QueuedPod
 from stower.engine.queue.scheduling_queue import SchedulingQueue
-from stower.engine.recovery import Recovery
+from stower.engine.rebuild_costs import FREE, RebuildCosts
+from stower.engine.recovery import HELD, Recovery
 from stower.engine.status_reporter import StatusReporter
 from stower.framework.events import AgentAsked, Event, Listed, Tick, WriteFailed
 from stower.framework.observer import Observer, Observers
 from stower.framework.retries import UNKNOWN
-from stower.framework.writes import AgentAnswer, Bind, CreateEvent
+from stower.framework.writes import AgentAnswer, Bind, CreateEvent, PatchPodStatus
 from stower.model.errors import InvariantError
 from stower.model.kinds import WarmPool
 from stower.model.raw import decode
@@ -104,7 +106,10 @@ class Plant:
 
 
 def _is_about(value: Any, name: str) -> bool:
+    """Also whether the name is the object's namespace, for pods whose names begin with it."""
     for _ in range(3):
+        if name == getattr(getattr(value, "metadata", None), "namespace", ""):
+            return bool(value.metadata.name.startswith(name))
         if hasattr(value, "root"):
             return bool(value.root.key == f"default/{name}")
         if hasattr(value, "metadata"):
@@ -591,3 +596,56 @@ def test_a_companions_entity_that_fails_again_gets_no_event_each_time() -> None:
     events = [w for w in world.writes if isinstance(w, CreateEvent) and w.name == "n1"]
     assert plant.hits > 20
     assert 1 < len(events) <= 9
+
+
+# Where errors in many pods or objects of one namespace are raised.
+POISONS = {
+    "attempt": Plant(SchedulingCycle, "choose", "evil", invariant),
+    "state": Plant(ClusterState, "assume", "evil"),
+    "new pod": Plant(PodEvents, "_apply_new", "evil"),
+}
+
+
+@pytest.mark.parametrize("name", [*POISONS])
+def test_many_pods_of_a_namespace_that_provoke_errors_cost_others_little(name: str) -> None:
+    """States are built or compared for them ever more rarely, while a pod of another namespace is
+    placed at once; a pod of their own namespace waits and is told why. Later all are placed."""
+    plant, world = POISONS[name], World()
+    # As if building a state took a second per object.
+    slow = Limits(rebuilt_objects_per_second=1, rebuild_cost_max_ns=10 * S)
+    world.engine._recovery.costs = RebuildCosts(slow)
+    pods = [make_pod(f"evil-{i}", namespace="evil", cpu="1m") for i in range(40)]
+    with plant.planted():
+        for i, pod in enumerate(pods):
+            world.add(pod)
+            world.add(make_pod(f"other-{i}", cpu="1m"))
+            assert world.node_of(f"other-{i}")
+        world.add(make_pod("healthy", namespace="evil"))
+        assert plant.hits <= 2 * FREE
+        world.run_until(world.now_ns + 100 * S)
+        assert plant.hits <= 2 * (FREE + 10)
+    if name != "new pod":
+        assert any(
+            isinstance(w, PatchPodStatus)
+            and w.condition is not None
+            and w.condition.message == HELD
+            for w in world.writes
+        )
+    world.run_until(world.now_ns + 3_000 * S)
+    for pod in (*pods, make_pod("healthy", namespace="evil")):
+        assert world.objects["Pod", "evil", pod.metadata.name].spec.node_name
+    world.check_state()
+
+
+def test_a_pod_that_gets_a_node_while_its_namespace_waits_is_counted_at_once() -> None:
+    world = World()
+    world.engine._recovery.costs = RebuildCosts(Limits(rebuilt_objects_per_second=1))
+    plant = Plant(PodEvents, "_apply_new", "evil")
+    with plant.planted():
+        for i in range(FREE):
+            world.add(make_pod(f"evil-{i}", namespace="evil"))
+        pod = make_pod("placed", namespace="evil")
+        world.add(pod)
+        assert pod.metadata.uid not in world.engine.state.pods
+        world.add(make_pod("placed", namespace="evil", node="n1"))
+        assert world.engine.state.pods[pod.metadata.uid].row >= 0
