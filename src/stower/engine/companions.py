@@ -43,6 +43,8 @@ class Companions:
     """Owns the companions of an engine's plugins; empty if no plugin has a companion.
 
     `has_failed`: whether a companion has raised an error, and has to be created again.
+    `is_suspect`: whether an entity's error, which a companion has contained, was raised in the state:
+    the state has to be compared with the API objects.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Companions:
         self._seed = seed
         self._offenders = offenders
         self.has_failed = False
+        self.is_suspect = False
         self._given_up = False  # until a companion that fails on all objects has waited
         self._open_requests: dict[int, None] = {}  # ids of agents' requests without an answer
         # Objects that companions are not given, by companion; and companions that get the objects
@@ -119,10 +122,10 @@ class Companions:
 
     def _on_entity_error(self, about: ApiObject | str, error: Exception) -> None:
         """Reports an entity of a companion, which has contained the error; where the error was
-        raised in the state, all are created again."""
+        raised in the state, the state is suspect."""
         self._report(GuardPoint.COMPANION_ENTITY, about, error)
         if is_raised_in_state(error):
-            self.has_failed = True
+            self.is_suspect = True
 
     def _is_resting(self, name: str) -> bool:
         return self._offenders.waits((GuardPoint.COMPANION, name), self._state.now_ns)

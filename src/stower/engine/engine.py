@@ -162,6 +162,9 @@ class Engine:
         if self._companions.is_reset_due:
             self._recovery.rebuild()
         self._companions.run(self._is_held)
+        if self._companions.is_suspect:
+            self._companions.is_suspect = False
+            self._recovery.check_suspect()
         if self._companions.has_failed and not self._is_rebuilt_enough:
             self._recovery.rebuild()
 

@@ -35,6 +35,7 @@ from stower.model.errors import InvariantError
 from stower.model.kinds import WarmPool
 from stower.model.raw import decode
 from stower.state.cluster import ClusterState
+from stower.state.tallies import Tallies
 from stower.vms.controller import VmScheduling
 from stower.warm.controller import WarmCapacity
 from tests.builders import make_node, make_pod
@@ -55,6 +56,7 @@ WARM = {
              "placeholders": {"selector": {"matchLabels": {"c": "d"}}}}]}}]}
     ]
 }  # fmt: skip
+NO_POOLS = {"profiles": [{"pluginConfig": [{"name": "WarmCapacity", "args": {"pools": []}}]}]}
 EXTENDER = {"extenders": [{"urlPrefix": "http://e", "nodeCacheCapable": True,
                            "filterVerb": "filter"}]}  # fmt: skip
 POOL = decode(
@@ -350,6 +352,10 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
         "pool": Case(
             Plant(WarmCapacity, "_run_round", "bad"), document=WARM, told="", placed=(),
             trigger=lambda world: _later(world), prepare=held(),
+        ),
+        "pool, in the state": Case(
+            Plant(Tallies, "register"), document=NO_POOLS, told="poor", placed=(),
+            trigger=lambda world: _later(world), prepare=held(), objects=(POOL,),
         ),
         "pool of an object": Case(
             Plant(WarmCapacity, "_run_round", "poor"), document=WARM, told="poor", placed=(),
