@@ -43,8 +43,8 @@ class Companions:
     """Owns the companions of an engine's plugins; empty if no plugin has a companion.
 
     `has_failed`: whether a companion has raised an error, and has to be created again.
-    `is_suspect`: whether an entity's error, which a companion has contained, was raised in the state:
-    the state has to be compared with the API objects.
+    `is_suspect`: whether an entity's error, which a companion has contained, was raised in the
+    state: the state has to be compared with the API objects.
     """
 
     def __init__(
