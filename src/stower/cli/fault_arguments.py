@@ -12,7 +12,7 @@ from stower.sim.load import PARTS
 ALL: Final = "all"
 NONE: Final = "none"
 PLAIN: Final = "plain"
-UNTIL: Final = "4m"
+UNTIL: Final = "3m"
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ class SchedulingQueue:
         # Unschedulable entities, and some gated ones, by the time when they are tried again
         # without any event.
         self._flush: LazyHeap[QueuedEntity] = LazyHeap()
-        self._preemptors: dict[str, QueuedEntity] = {}  # by the uid of a victim that is to go
+        # By the uid of a victim that is to go: those who wait for it, by uid.
+        self._preemptors: dict[str, dict[str, QueuedEntity]] = {}
         self._groups = HintGroups(self._hint_failed)
         # The entity whose attempt takes several steps, and the events since it began.
         self._deciding: QueuedEntity | None = None
@@ -341,11 +342,13 @@ class SchedulingQueue:
     def await_victims(self, entity: QueuedEntity, uids: Iterable[str]) -> None:
         """Replaces the victims that the entity waits for."""
         for uid in entity.victims:
-            if self._preemptors.get(uid) is entity:
-                del self._preemptors[uid]
+            waiting = self._preemptors.get(uid, {})
+            waiting.pop(entity.uid, None)
+            if not waiting:
+                self._preemptors.pop(uid, None)
         entity.victims = set(uids)
         for uid in entity.victims:
-            self._preemptors[uid] = entity
+            self._preemptors.setdefault(uid, {})[entity.uid] = entity
 
     # Cluster events
 
@@ -392,10 +395,10 @@ class SchedulingQueue:
         if self._gated:
             self._wake_gated(cluster_event, now_ns)
         bound = cluster_event.priority_max
-        preemptor = self._on_victim_deletion(cluster_event, now_ns)
+        left_out = [excluded, *self._on_victim_deletion(cluster_event, now_ns)]
         for group in self._groups.find_helped(cluster_event, claim_key):
             for entity in group:
-                if entity in (preemptor, excluded):
+                if entity in left_out:
                     continue
                 if bound is None or entity.priority <= bound:
                     self._wake(entity, now_ns)
@@ -409,21 +412,20 @@ class SchedulingQueue:
                 ):
                     self._to_active(pod, now_ns)
 
-    def _on_victim_deletion(self, cluster_event: ClusterEvent, now_ns: int) -> QueuedEntity | None:
-        """Wakes the preemptor whose last victim was deleted; an earlier deletion may be the one
-        that helps. Returns the preemptor that waits for more victims, which nothing wakes."""
+    def _on_victim_deletion(self, cluster_event: ClusterEvent, now_ns: int) -> list[QueuedEntity]:
+        """Wakes preemptors whose last victim was deleted; an earlier deletion may be the one that
+        helps. Returns the preemptors that wait for more victims, which nothing wakes."""
         if not self._preemptors or cluster_event.old_pod is None or cluster_event.pod is not None:
-            return None
+            return []
         uid = cluster_event.old_pod.metadata.uid
-        entity = self._preemptors.pop(uid, None)
-        if entity is None:
-            return None
-        entity.victims.discard(uid)
-        if entity.victims:
-            return entity
-        if entity.place is Place.UNSCHEDULABLE:
-            self._wake(entity, now_ns)
-        return None
+        waiting = []
+        for entity in self._preemptors.pop(uid, {}).values():
+            entity.victims.discard(uid)
+            if entity.victims:
+                waiting.append(entity)
+            elif entity.place is Place.UNSCHEDULABLE:
+                self._wake(entity, now_ns)
+        return waiting
 
     def update(self, entity: QueuedEntity, cluster_event: ClusterEvent, now_ns: int) -> None:
         """Moves an entity that changed itself; its entry has the new object already."""

@@ -245,3 +245,22 @@ def test_bind_of_a_victim_is_not_sent_again() -> None:
     assert ("patch", "low", "DisruptionTarget") in said(evicted)
     assert [] == said(engine.step(Tick(), 2 * SECOND_NS))
     assert ("delete", "low") in said(ok(engine, evicted))
+
+
+def test_two_preemptors_wait_for_the_same_victim() -> None:
+    lows = [make_pod(f"low{i}", cpu="1", node="n1") for i in range(2)]
+    engine = engine_with(make_node("n1", cpu="2"), *lows)
+    waiting = []
+    for i in range(2):
+        pod = make_pod(f"high{i}", cpu="1", priority=9, preemptionPolicy="Never")
+        add(engine, pod)
+        waiting.append(engine.queue.get(pod.metadata.uid))
+    first, second = waiting
+    assert first is not None and second is not None
+    engine.queue.await_victims(first, [low.metadata.uid for low in lows])
+    engine.queue.await_victims(second, [lows[1].metadata.uid])
+    bound = [
+        said(engine.step(Observed(DELETED, low), at_ns))
+        for at_ns, low in ((20 * SECOND_NS, lows[1]), (40 * SECOND_NS, lows[0]))
+    ]
+    assert [[("bind", "high1", "n1")], [("bind", "high0", "n1")]] == bound
