@@ -256,7 +256,8 @@ def test_two_preemptors_wait_for_the_same_victim() -> None:
         add(engine, pod)
         waiting.append(engine.queue.get(pod.metadata.uid))
     first, second = waiting
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     engine.queue.await_victims(first, [low.metadata.uid for low in lows])
     engine.queue.await_victims(second, [lows[1].metadata.uid])
     bound = [
