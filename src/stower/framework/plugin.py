@@ -314,9 +314,11 @@ class Plugin:
         bound; None where this plugin has nothing to wait for."""
         raise NotImplementedError
 
-    def begin_tree_attempt(self, pods: Sequence[Pod], state: ClusterState) -> None:
+    def begin_tree_attempt(self, pods: Sequence[Pod], state: ClusterState) -> bool:
         """Prepares an attempt for the pods without a node of a pod group tree, for plugins that
-        negotiate. Does nothing in a trial."""
+        negotiate. Returns whether the pods first have to give back what they have. Changes nothing
+        in a trial."""
+        return False
 
     def displaceable_pods(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
         """Returns pods that the pod may displace: a node is chosen as if they were absent, and

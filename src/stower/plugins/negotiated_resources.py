@@ -53,6 +53,7 @@ from stower.plugins.negotiated_trees import (
     known_of,
     rank_of_tree,
     rows_without_devices,
+    stall,
     turn_of,
 )
 from stower.plugins.node_affinity import match_term
@@ -274,10 +275,11 @@ class NegotiatedResources(Plugin):
 
     # Negotiation
 
-    def begin_tree_attempt(self, pods: Sequence[Pod], state: ClusterState) -> None:
-        """Updates what is known about the devices that the pods of a tree can have."""
+    def begin_tree_attempt(self, pods: Sequence[Pod], state: ClusterState) -> bool:
+        """Updates what is known about the devices that the pods of a tree can have. Returns whether
+        the pods are giving back devices."""
         negotiations = [self.negotiation(pod, state) for pod in pods]
-        begin_attempt([each for each in negotiations if each.parties], state)
+        return begin_attempt([each for each in negotiations if each.parties], state)
 
     def negotiate(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible_nodes: FeasibleNodes
@@ -309,6 +311,8 @@ class NegotiatedResources(Plugin):
             if known is not None and not state.journal.is_in_trial:
                 known.begin(negotiation)
         writes = (step.write,) if step.write is not None else ()
+        if step.is_stalled and turn is not None:
+            stall(negotiation, state)
         return Wait(
             step.message, writes, step.nominate, step.again_ns, has_next_step(step),
             (PodScheduling, step.behind) if step.behind else None, step.is_ready, step.is_stalled,

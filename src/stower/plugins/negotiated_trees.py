@@ -50,13 +50,15 @@ def known_of(negotiation: PodNegotiation, state: ClusterState) -> TreeNegotiatio
     return state.negotiations.extension(TreeNegotiations).get(negotiation.tree.key)
 
 
-def begin_attempt(negotiations: Sequence[PodNegotiation], state: ClusterState) -> None:
-    """Updates what is known about a tree from its pods without a node. Does nothing in a trial."""
+def begin_attempt(negotiations: Sequence[PodNegotiation], state: ClusterState) -> bool:
+    """Updates what is known about a tree from its pods without a node. Returns whether the pods are
+    giving back devices. Changes nothing in a trial."""
     tree = negotiations[0].tree if negotiations else None
     if tree is None or state.journal.is_in_trial:
-        return
+        return False
     known = state.negotiations.extension(TreeNegotiations).add(tree.key)
     known.update(tree.key, negotiations, _TreeContext(state))
+    return known.is_failed
 
 
 def turn_of(
@@ -69,11 +71,19 @@ def turn_of(
     row = feasible.chosen_row
     node = state.node_names[row] if row >= 0 and not known.is_failed else ""
     if not node and has_begun(negotiation) and not state.journal.is_in_trial:
-        known.fail()
+        known.fail(state.now_ns)
+    retry_ns = known.patient_until_ns if not known.is_failed else 0
     return TreeTurn(
         node, feasible.may_select or known.is_begun, known.is_begun, known.not_before_ns,
-        known.expires_ns, known.attempt,
+        retry_ns or known.expires_ns, known.attempt, not node and retry_ns > state.now_ns,
     )  # fmt: skip
+
+
+def stall(negotiation: PodNegotiation, state: ClusterState) -> None:
+    """Records that the pod's tree cannot go on soon. Does nothing in a trial."""
+    known = known_of(negotiation, state)
+    if known is not None and not state.journal.is_in_trial:
+        known.is_stalled = True
 
 
 def rows_without_devices(

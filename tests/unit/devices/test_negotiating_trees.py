@@ -150,7 +150,8 @@ def after_attempts(count: int, around: Pieces, learns: bool) -> TreeNegotiation:
         known.begin(have)
         known.begin(negotiation("q"))
         known.update(KEY, [have, lacks], around)
-        known.fail()
+        known.fail(around.now_ns)
+        known.is_failed = True
         back = [negotiation(name, attempt=attempt) for name in "pq"]
         known.update(KEY, back, around)
     return known

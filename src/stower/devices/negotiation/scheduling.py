@@ -534,9 +534,11 @@ def _give_back_for_tree(
 ) -> Step:
     """Returns the next step by which a pod gives back what it has, as its tree has no placement.
     Counts as a failed attempt."""
+    if turn.keeps:
+        return Step(NO_PLACE_FOR_GROUP, None, None, turn.retry_ns)
     step = _clear_if_selected(negotiation, NO_PLACE_FOR_GROUP, counts=True)
     step = step or _give_back(negotiation, around, rules)
-    again_ns = turn.expires_ns if turn.expires_ns > around.now_ns else None
+    again_ns = turn.retry_ns if turn.retry_ns > around.now_ns else None
     message = step.message or NO_PLACE_FOR_GROUP
     return step._replace(message=message, again_ns=again_ns, is_stalled=True)
 

@@ -20,6 +20,10 @@ from stower.model.times import SECOND_NS
 
 DELAY_NS: Final = 30 * SECOND_NS
 DELAY_NS_MAX: Final = 600 * SECOND_NS
+# A driver calls a node unsuitable for 30 s after an allocation failed there, for whatever reason.
+# The first attempts wait for the end of that, and no longer: others may need the devices.
+PATIENCE_NS: Final = 35 * SECOND_NS
+PATIENT_ATTEMPTS: Final = 2
 JITTER_PARTS: Final = 1_000
 # So many attempts in a row follow at once, each with a smaller capacity than the one before.
 RETRIES_MAX: Final = 3
@@ -39,16 +43,18 @@ class TreeTurn(NamedTuple):
     node: the pod's node in the placement of the tree, "" where the tree has no placement or gives
     back its devices; may_select: whether nodes may be selected, as the tree has begun or all pods
     of the placement are ready; is_begun: whether pods of the tree have devices or selected nodes;
-    not_before_ns: when the tree may begin; expires_ns: when a tree without a placement is tried
-    again; attempt: the highest of its pods.
+    not_before_ns: when the tree may begin; retry_ns: when a tree without a placement is tried
+    again; attempt: the highest of its pods; keeps: whether the pods keep what they have although
+    there is no placement.
     """
 
     node: str
     may_select: bool
     is_begun: bool
     not_before_ns: int
-    expires_ns: int
+    retry_ns: int
     attempt: int
+    keeps: bool = False
 
 
 class TreeSurroundings(Protocol):
@@ -68,8 +74,9 @@ class TreeNegotiation:
 
     capacity: by driver and node, the devices that the pods of the tree can have at most; held: the
     devices that they have; is_begun: whether pods of the tree have devices or selected nodes;
-    is_failed: whether they are giving them back; not_before_ns: when the tree may begin again;
-    expires_ns: when the capacity is forgotten.
+    is_failed: whether they are giving them back; patient_until_ns: until when they keep them in an
+    attempt without a placement; is_stalled: whether a driver does not answer; not_before_ns: when
+    the tree may begin again; expires_ns: when the capacity is forgotten.
     """
 
     def __init__(self) -> None:
@@ -79,6 +86,8 @@ class TreeNegotiation:
         self.attempt = 0
         self.is_begun = False
         self.is_failed = False
+        self.is_stalled = False
+        self.patient_until_ns = 0
         self.not_before_ns = 0
         self.expires_ns = 0
         self._is_new = True
@@ -96,6 +105,7 @@ class TreeNegotiation:
         self.attempt = max((each.spec.attempt for each in said), default=0)
         self.held = _count_held(negotiations)
         self.is_begun = any(has_begun(negotiation) for negotiation in negotiations)
+        self.is_stalled = False
         delay_ns = delay_for(key, self.attempt)
         if self.is_begun and not self.is_failed:
             self._learn(negotiations)
@@ -114,9 +124,13 @@ class TreeNegotiation:
         uid = negotiation.pod.metadata.uid
         self._refused.setdefault(uid, frozenset(negotiation.refusals_by_node()))
 
-    def fail(self) -> None:
-        """Records that the attempt has failed: its pods give back their devices."""
-        self.is_failed = True
+    def fail(self, now_ns: int) -> None:
+        """Records that there is no placement. The attempt has failed, and the pods give back their
+        devices, unless the reason may pass in time."""
+        if not self.patient_until_ns:
+            self.patient_until_ns = now_ns + PATIENCE_NS
+        is_patient = self.attempt < PATIENT_ATTEMPTS and not self.is_stalled
+        self.is_failed |= not is_patient or now_ns >= self.patient_until_ns
 
     def free(self, pool: Pool) -> int | None:
         """Returns how many devices the tree can have in addition, None where that is unknown."""
@@ -130,22 +144,30 @@ class TreeNegotiation:
         self.assumed[pool] = self.assumed.get(pool, 0) + count
 
     def _learn(self, negotiations: Sequence[PodNegotiation]) -> None:
-        """Learns from nodes that were refused since the tree began and on which it has devices."""
+        """Learns from nodes that were refused since the tree began and on which it has devices.
+        Where no pod is refused any more, a failure has passed, and there are more devices."""
+        refused: dict[Pool, int] = {}
+        accepted: dict[Pool, int] = {}
         for negotiation in negotiations:
             before = self._refused.get(negotiation.pod.metadata.uid)
             if before is None:
                 continue
             for driver, count in pending_devices(negotiation).items():
                 nodes = refused_by(negotiation, driver)
-                for node in (*sorted(nodes - before), ANY_NODE) if nodes - before else ():
-                    held = self.held.get((driver, node), 0)
-                    if held:
-                        self._limit((driver, node), held + count - 1)
-
-    def _limit(self, pool: Pool, capacity: int) -> None:
-        if capacity < self.capacity.get(pool, capacity + 1):
-            self.capacity[pool] = capacity
-            self._has_learned = True
+                for node in (*(nodes - before), ANY_NODE) if nodes - before else ():
+                    pool = (driver, node)
+                    refused[pool] = min(refused.get(pool, count), count)
+                for of, node in self.capacity:
+                    if of == driver and node not in nodes and (node or not nodes - before):
+                        accepted[of, node] = max(accepted.get((of, node), count), count)
+        for pool in sorted(refused):
+            held = self.held.get(pool, 0)
+            capacity = held + refused[pool] - 1
+            if held and capacity < self.capacity.get(pool, capacity + 1):
+                self.capacity[pool] = capacity
+                self._has_learned = True
+        for pool in sorted(accepted.keys() - refused.keys()):
+            self.capacity[pool] = max(self.capacity[pool], self.held.get(pool, 0) + accepted[pool])
 
     def _end_attempt(
         self, negotiations: Sequence[PodNegotiation], delay_ns: int, around: TreeSurroundings
@@ -157,6 +179,7 @@ class TreeNegotiation:
         if is_repeated:
             self.not_before_ns = around.now_ns
         self.is_failed = self._has_learned = False
+        self.patient_until_ns = 0
         self._refused = {}
 
     def _wait(

@@ -137,7 +137,9 @@ class TreeAttempts:
         for member in members:
             member.attempts += 1
         try:
-            self._begin_attempt(queued.profile, members)
+            if self._begin_attempt(queued.profile, members):
+                self._continue_giving_back(queued)
+                return
             pending = pending_of(tree, members)
             found = self._tree_cycle.attempt(queued.profile, tree, pending, queued.exhausted_count)
         except ATTEMPT_ERRORS as error:  # only this tree's attempt fails
@@ -154,12 +156,25 @@ class TreeAttempts:
             more = f"; one pod alone: {note}" if note and NO_NODE in found.message else ""
             self._set_conditions(tree, UNSCHEDULABLE, f"{found.message}{more}")
 
-    def _begin_attempt(self, profile: Profile, members: list[QueuedPod]) -> None:
-        """Lets plugins that negotiate for the tree's pods prepare the attempt."""
+    def _begin_attempt(self, profile: Profile, members: list[QueuedPod]) -> bool:
+        """Lets plugins that negotiate for the tree's pods prepare the attempt. Returns whether the
+        pods first have to give back what they have."""
+        found = False
         for plugin in profile.negotiating_plugins:
             pods = [m.pod for m in members if plugin.is_relevant(m.entry.shape)]
-            if pods:
-                plugin.begin_tree_attempt(pods, self._state)
+            found |= bool(pods) and plugin.begin_tree_attempt(pods, self._state)
+        return found
+
+    def _continue_giving_back(self, queued: QueuedTree) -> None:
+        """Parks a tree whose last placement failed, and takes the next steps by which its pods give
+        back what they have. No placement is searched before; the pods' conditions stay."""
+        self._context.is_applying = True
+        waits = [*self._find_steps_back(queued)]
+        names = frozenset(plugin.name for _, plugin, _ in waits)
+        agains = [wait.retry_at_ns for _, _, wait in waits if wait.retry_at_ns is not None]
+        self._queue.wait(queued, names, self._state.now_ns, min(agains, default=None))
+        for member, _, wait in waits:
+            self._pending.begin(member.uid, wait)
 
     def waiting_reason(self, queued: QueuedTree) -> str:
         """Returns what keeps a tree waiting, "" where it would be placed now. Changes nothing."""
