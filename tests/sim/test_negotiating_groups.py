@@ -187,3 +187,20 @@ def test_devices_that_any_node_can_use_are_learned_at_once() -> None:
     run = Run(script(load, template("g", ONE, of="g")))
     assert {} == run.bound_s
     assert max(run.futile.values()) <= 8
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_group_that_cannot_be_tried_any_more_leaves_its_devices(
+    seed: int, is_deleted: bool
+) -> None:
+    """One of its pods is deleted, or has another preemption policy than the others."""
+    load = [*nodes(3), *driver("a", devices(3)), group("g", 4), *pods("g", 4)]
+    odd = template("odd", of="g")
+    odd["spec"]["preemptionPolicy"] = "Never"
+    gone = {"do": "delete-pod", "atMs": 12_000, "pod": "g-2"}
+    load += [gone] if is_deleted else pods("odd", 1, 12_000)
+    load += pods("solo", 3, 60_000)
+    run = Run(script(load, template("g", ONE, of="g"), odd, template("solo", ONE), seed=seed))
+    assert 3 == len(run.bound_s)
+    assert max(run.bound_s.values()) < 120

@@ -314,10 +314,12 @@ class Plugin:
         bound; None where this plugin has nothing to wait for."""
         raise NotImplementedError
 
-    def begin_tree_attempt(self, pods: Sequence[Pod], state: ClusterState) -> bool:
+    def begin_tree_attempt(
+        self, pods: Sequence[Pod], state: ClusterState, can_be_placed: bool
+    ) -> bool:
         """Prepares an attempt for the pods without a node of a pod group tree, for plugins that
-        negotiate. Returns whether the pods first have to give back what they have. Changes nothing
-        in a trial."""
+        negotiate. `can_be_placed`: whether the tree is complete and valid. Returns whether the pods
+        first have to give back what they have. Changes nothing in a trial."""
         return False
 
     def displaceable_pods(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:

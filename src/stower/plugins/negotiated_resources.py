@@ -275,11 +275,13 @@ class NegotiatedResources(Plugin):
 
     # Negotiation
 
-    def begin_tree_attempt(self, pods: Sequence[Pod], state: ClusterState) -> bool:
+    def begin_tree_attempt(
+        self, pods: Sequence[Pod], state: ClusterState, can_be_placed: bool
+    ) -> bool:
         """Updates what is known about the devices that the pods of a tree can have. Returns whether
         the pods are giving back devices."""
         negotiations = [self.negotiation(pod, state) for pod in pods]
-        return begin_attempt([each for each in negotiations if each.parties], state)
+        return begin_attempt([n for n in negotiations if n.parties], state, can_be_placed)
 
     def negotiate(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible_nodes: FeasibleNodes

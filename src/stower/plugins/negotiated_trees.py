@@ -50,7 +50,9 @@ def known_of(negotiation: PodNegotiation, state: ClusterState) -> TreeNegotiatio
     return state.negotiations.extension(TreeNegotiations).get(negotiation.tree.key)
 
 
-def begin_attempt(negotiations: Sequence[PodNegotiation], state: ClusterState) -> bool:
+def begin_attempt(
+    negotiations: Sequence[PodNegotiation], state: ClusterState, can_be_placed: bool
+) -> bool:
     """Updates what is known about a tree from its pods without a node. Returns whether the pods are
     giving back devices. Changes nothing in a trial."""
     tree = negotiations[0].tree if negotiations else None
@@ -58,6 +60,7 @@ def begin_attempt(negotiations: Sequence[PodNegotiation], state: ClusterState) -
         return False
     known = state.negotiations.extension(TreeNegotiations).add(tree.key)
     known.update(tree.key, negotiations, _TreeContext(state))
+    known.is_stalled = not can_be_placed
     return known.is_failed
 
 

@@ -60,6 +60,7 @@ GATED: Final = "SchedulingGated"  # as for pods with gates: needs no room yet
 HALF_BOUND: Final = "stower.dev/when-half-bound"  # an annotation of a root
 RELEASE: Final = "Release"
 RELEASED_AFTER_NS: Final = 300 * SECOND_NS  # as long as a Permit plugin waits upstream
+NEXT_STEP_NS: Final = 2 * SECOND_NS  # between steps of giving back, while a tree is incomplete
 NO_ROOM: Final = (
     "The composite group has its minimum; there is no room for the minimum of this group"
 )
@@ -130,6 +131,7 @@ class TreeAttempts:
         if fault:
             self._context.is_applying = True
             self.fail(queued, fault, is_invalid=bool(tree.invalid))
+            self._give_back_unplaceable(queued)
             self._set_conditions(tree, INVALID if tree.invalid else SCHEDULER_ERROR, fault)
             return
         if members:
@@ -156,14 +158,30 @@ class TreeAttempts:
             more = f"; one pod alone: {note}" if note and NO_NODE in found.message else ""
             self._set_conditions(tree, UNSCHEDULABLE, f"{found.message}{more}")
 
-    def _begin_attempt(self, profile: Profile, members: list[QueuedPod]) -> bool:
+    def _begin_attempt(
+        self, profile: Profile, members: list[QueuedPod], can_be_placed: bool = True
+    ) -> bool:
         """Lets plugins that negotiate for the tree's pods prepare the attempt. Returns whether the
         pods first have to give back what they have."""
         found = False
         for plugin in profile.negotiating_plugins:
             pods = [m.pod for m in members if plugin.is_relevant(m.entry.shape)]
-            found |= bool(pods) and plugin.begin_tree_attempt(pods, self._state)
+            found |= bool(pods) and plugin.begin_tree_attempt(pods, self._state, can_be_placed)
         return found
+
+    def _give_back_unplaceable(self, queued: QueuedTree) -> bool:
+        """Takes the next steps by which pods of an invalid or incomplete tree give back what they
+        have. Returns whether steps may be left."""
+        all_members = queued.ungated_members()
+        members = [m for m in all_members if m.uid not in self._pending.pods]
+        try:
+            self._begin_attempt(queued.profile, members, can_be_placed=False)
+        except ATTEMPT_ERRORS:
+            return False  # the tree has to change before it is tried
+        waits = [found for found in self._find_steps_back(queued) if found[0] in members]
+        for member, _, wait in waits:
+            self._pending.begin(member.uid, wait)
+        return len(members) < len(all_members) or any(wait.writes for _, _, wait in waits)
 
     def _continue_giving_back(self, queued: QueuedTree) -> None:
         """Parks a tree whose last placement failed, and takes the next steps by which its pods give
@@ -196,6 +214,8 @@ class TreeAttempts:
         for member in queued.ungated_members():
             self._reporter.report(member, GATED, message)
         self._set_conditions(tree, UNSCHEDULABLE, message)
+        if queued.profile.negotiating_plugins and self._give_back_unplaceable(queued):
+            return self._state.now_ns + NEXT_STEP_NS
         return queued.retry_ns or None
 
     def _assume(self, queued: QueuedTree, tree: Tree, plan: Plan) -> None:
