@@ -155,11 +155,19 @@ class Companions:
             self._fail(GuardPoint.COMPANION_OBJECT, name, obj, error)
             self._left_out.setdefault(name, {})[_key(obj)] = None
         else:
-            if self._left_out:
-                self._left_out.get(name, {}).pop(_key(obj), None)
+            if name in self._left_out:
+                self._left_out[name].pop(_key(obj), None)
+                if not self._left_out[name]:
+                    del self._left_out[name]
 
     def handle_list(self, objects: Sequence[ApiObject]) -> None:
         """Hands the list of all objects to all companions."""
+        if self._left_out:
+            listed = {_key(obj) for obj in objects}
+            for name, keys in [*self._left_out.items()]:
+                kept = self._left_out[name] = {key: None for key in keys if key in listed}
+                if not kept:
+                    del self._left_out[name]
         for name, companion, _ in self._owners:
             left_out = self._left_out.get(name, {})
             given = [o for o in objects if _key(o) not in left_out] if left_out else objects

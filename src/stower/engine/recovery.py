@@ -117,6 +117,7 @@ class Recovery:
         self.left_out: dict[ObjectKey, ApiObject] = {}
         self.rebuild_count = 0  # in the current step
         self.is_suspect = False  # an error outside of a step may have damaged the state
+        self._is_incomplete = False  # the last reset did not end
         self.paused_until_ns = 0  # until then no pod is tried
 
     # What the engine asks
@@ -336,9 +337,12 @@ class Recovery:
         return self._errors.record(GuardPoint.EXPLANATION, key, error)
 
     def check_suspect(self) -> None:
-        """Builds the state again where an explanation has left it damaged."""
-        self.is_suspect = False
-        if self._differs():
+        """Builds the state again where an explanation has left it damaged, or where it was built
+        incompletely and the pause is over."""
+        if self._is_incomplete and self.is_paused:
+            return
+        is_incomplete, self._is_incomplete, self.is_suspect = self._is_incomplete, False, False
+        if is_incomplete or self._differs():
             self.rebuild()
 
     # Reports
@@ -429,13 +433,24 @@ class Recovery:
         self._each("binding", lambda _: engine.drop_unassumed())
         for id, owner in discarded:
             self._each(Answer(id, NOT_SENT, DISCARDED, DISCARDED), owner.handle_answer)
-        self._each("reservations", lambda _: engine.end_reset())
+        self._end_reset()
         for entity in preempting:
             self._each(entity, self._park)
         self._each("offenders", lambda _: self._hold_back())
         engine.give_up_companions()
         for obj, message in failed.values():
             self._report_object(obj, f"{message}; {_left_out_text(obj)}")
+
+    def _end_reset(self) -> None:
+        """Completes the reset. Where that fails, queue and groups may be half built: no pod is
+        tried for a while, and the state is built once more."""
+        try:
+            self._engine.end_reset()
+        except Exception as error:
+            self._errors.record(GuardPoint.RECOVERY, "end of a reset", error)
+            now_ns = self._engine.state.now_ns
+            self.paused_until_ns = self.offenders.blame(GuardPoint.RECOVERY, now_ns)
+            self._is_incomplete = self.is_suspect = True
 
     def _load(
         self, objects: list[ApiObject], failed: dict[ObjectKey, tuple[ApiObject, str]]
@@ -508,6 +523,8 @@ class Recovery:
             entity: QueuedEntity | None = None
             if isinstance(key, str):
                 entity = engine.queue.get(key)
+                if isinstance(entity, QueuedPod) and entity.entry.row >= 0:
+                    continue  # it is being bound
             elif engine.tree_attempts is not None and isinstance(key, tuple):
                 entity = engine.tree_attempts.trees.get(key)  # type: ignore[arg-type]
             if entity is not None and entity.place in TRIED:

@@ -31,6 +31,7 @@ from stower.warm.status import ATTRACTOR, StatusWriter
 from stower.warm.target import count_wanted
 
 PERIOD_NS: Final = 10 * SECOND_NS
+NOT_SENT: Final = 500  # the status of writes that an error has kept from being sent
 STUCK_NS: Final = 3600 * SECOND_NS  # whatever has no images by then will not have them
 NAMED_MAX: Final = 5  # nodes in a text
 
@@ -361,22 +362,35 @@ class WarmCapacity:
             self._round_ns = now_ns // PERIOD_NS * PERIOD_NS + PERIOD_NS
             self._former = [p for p in self._former if _has_moved(p, now_ns)]
             for pool in self.pools.values():
-                writes += self._guarded(pool, lambda p: self._run_round(p, now_ns, next_id))
+                writes += self._guarded(pool, lambda p, id: self._run_round(p, now_ns, id), next_id)
             writes += self.told.labels(self._labels(), self.state, next_id)
             self._schedule_round(now_ns)
         elif self._is_short:
             for pool in self.pools.values():
-                writes += self._guarded(pool, lambda p: self.keeping.create_missing(p, next_id))
+                writes += self._guarded(pool, self.keeping.create_missing, next_id)
         self._is_short = False
         return writes
 
-    def _guarded(self, pool: Pool, deal: Callable[[Pool], list[Write]]) -> list[Write]:
-        """Returns the writes for one pool; none where an error is raised: the next round is the
-        next try."""
+    def _guarded(
+        self,
+        pool: Pool,
+        deal: Callable[[Pool, Callable[[], int]], list[Write]],
+        next_id: Callable[[], int],
+    ) -> list[Write]:
+        """Returns the writes for one pool. None where an error is raised: those that were made get
+        failed answers, and the next round is the next try."""
+        ids: list[int] = []
+
+        def counted() -> int:
+            ids.append(next_id())
+            return ids[-1]
+
         try:
-            return deal(pool)
+            return deal(pool, counted)
         except Exception as error:
             self.entity_failed(pool.obj or pool.key, error)
+            for id in ids:
+                self.on_answer(id, NOT_SENT, "internal error: not sent", self.state.now_ns)
             return []
 
     def _run_round(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:

@@ -27,7 +27,7 @@ from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.rebuild_costs import FREE, RebuildCosts
 from stower.engine.recovery import HELD, Recovery
 from stower.engine.status_reporter import StatusReporter
-from stower.framework.events import AgentAsked, Event, Listed, Tick, WriteFailed
+from stower.framework.events import AgentAsked, Event, Listed, Tick, WriteFailed, WriteOk
 from stower.framework.observer import Observer, Observers
 from stower.framework.retries import UNKNOWN
 from stower.framework.writes import AgentAnswer, Bind, CreateEvent, PatchPodStatus
@@ -467,7 +467,8 @@ def test_every_guard_names_its_point() -> None:
         ("engine.py", "_on_answer"), ("engine.py", "_on_list"), ("engine.py", "_on_object"),
         ("engine.py", "_run_cycles"), ("engine.py", "step"), ("probe.py", "choose_node_for"),
         ("probe.py", "explain_pod"), ("hint_groups.py", "find_helped"),
-        ("hint_groups.py", "is_helped"), ("recovery.py", "_differs"), ("recovery.py", "_each"),
+        ("hint_groups.py", "is_helped"), ("recovery.py", "_differs"), ("recovery.py", "_end_reset"),
+        ("recovery.py", "_each"),
         ("recovery.py", "_load"), ("recovery.py", "run_due"), ("tree_cycle.py", "_solve"),
         ("tree_queue.py", "update"),
         # These two only read, and what they read again later is guarded.
@@ -655,3 +656,44 @@ def test_a_pod_that_gets_a_node_while_its_namespace_waits_is_counted_at_once() -
         assert pod.metadata.uid not in world.engine.state.pods
         world.add(make_pod("placed", namespace="evil", node="n1"))
         assert world.engine.state.pods[pod.metadata.uid].row >= 0
+
+
+def test_an_error_in_an_answer_about_a_pod_that_is_being_bound_does_not_place_it_twice() -> None:
+    """The pod has to wait as an offender, but its Bind is under way: it was tried again, and its
+    requests were counted twice."""
+    world = World()
+    pod = make_pod("bad", cpu="1")
+    world.engine.step(world.put(pod), world.now_ns)  # the Bind is not answered
+    world.engine.outbox.writes = []
+    world.engine.reporter.nominate(world.engine.state.pods[pod.metadata.uid], "n1")
+    (patch,) = world.engine.outbox.writes
+    with Plant(StatusReporter, "handle_answer").planted(1):
+        world.step(WriteOk(patch.id))
+    world.run_until(world.now_ns + 30 * S)
+    assert 1 == sum(world.engine.state.column("pods").requested_cells)
+
+
+def test_a_group_whose_binding_fails_each_time_is_not_kept_assumed() -> None:
+    """Its pods had been made to wait for each other, and were taken for pods that are being bound:
+    they kept their room, and were never tried again."""
+    world = World(make_group(TREE, 1))
+    with Plant(BindingCycle, "finish").planted(1):
+        world.hold(*members(TREE, 1))
+        world.step(Tick())
+    assert not world.engine.binding.permit.groups
+    world.run_until(world.now_ns + 60 * S)
+    assert world.node_of("g1-0")
+
+
+def test_a_reset_that_does_not_end_is_made_again() -> None:
+    """Pods and groups may be in the queue twice, or not at all, after it."""
+    world = World(make_group(TREE, 2))
+    broken = Plant(tree_queue.TreeQueue, "_update_tree").after()
+    with broken.planted(2):  # in a step, and again as the state is built
+        world.hold(*members(TREE, 2))
+        world.step(Tick())
+    assert 2 == broken.hits
+    assert world.engine._recovery.is_suspect
+    world.run_until(world.now_ns + 60 * S)
+    assert all(world.node_of(name) for name in TREE_MEMBERS)
+    assert not world.engine._recovery.is_suspect

@@ -213,7 +213,7 @@ class BindingCycle:
         """Returns the uids of assumed pods whose Bind is to be answered, sent, or sent again."""
         uids = {queued.entry.uid for queued, _ in self._binding.values()}
         uids |= {queued.entry.uid for _, _, queued, _ in self.retries}
-        return uids | {*self.pre_bind.waiting, *self.permit.waiting_pods()}
+        return uids | {*self.pre_bind.waiting, *self.permit.allowed_pods()}
 
     def start_expiration(self, entry: PodEntry) -> None:
         """Sets the deadline after which an assumed pod whose Bind may be lost is forgotten."""

@@ -36,6 +36,11 @@ class Permit:
         group = self.groups.get(uid)
         return list(group.members.values()) if group is not None else []
 
+    def allowed_pods(self) -> list[str]:
+        """Returns the uids of the waiting pods that nothing but their group keeps from being bound.
+        A waiting pod that is not among them is in PreBind, or its attempt has failed."""
+        return [uid for uid, group in self.groups.items() if uid in group.allowed]
+
     def wait(self, members: Iterable[QueuedPod]) -> PermitGroup:
         """Makes these pods wait for each other."""
         group = PermitGroup(members)
