@@ -126,11 +126,14 @@ class Cluster:
                 self.bound[write.uid] = None
             if not isinstance(write, AgentAnswer):
                 self.unanswered.append(write)
+        self._check_errors()
+        self.engine.notes()
+        return writes
+
+    def _check_errors(self) -> None:
         if self.engine.errors.counts:
             lines = "\n".join(text for level, text, _ in self.engine.notes() if level == "error")
             raise Laws(f"internal errors: {dict(self.engine.errors.counts)}\n{lines}")
-        self.engine.notes()
-        return writes
 
     def _hear(self, change: Change) -> None:
         _, kind, obj = change
@@ -343,10 +346,13 @@ class Cluster:
         self.server.put(pod)
         self._is_deaf = was_deaf
         self.step(Observed(WatchType.ADDED, self.server.get(Pod, pod.metadata.key)))
-        if not self.is_held and pod.metadata.uid not in self.bound:
+        self._check_bystander(pod.metadata.uid, act)
+
+    def _check_bystander(self, uid: str, act: Act) -> None:
+        if not self.is_held and uid not in self.bound:
             self._wake(act)
-            if pod.metadata.uid not in self.bound:
-                raise Laws(f"{pod.key} came and was not bound in its step or the next")
+            if uid not in self.bound:
+                raise Laws(f"{uid} came and was not bound in its step or the next")
 
     # Endings
 
@@ -357,7 +363,7 @@ class Cluster:
         self.is_held = False
         self._list(Act("list"))
         for _ in range(STEPS_CALM):
-            self._settle()
+            self.settle()
             waiting = [p for p in self.bystanders
                        if not self.server.get(Pod, p.metadata.key).spec.node_name]  # fmt: skip
             if not waiting:
@@ -367,7 +373,7 @@ class Cluster:
             self.step(Tick())
         raise Laws(f"{[p.key for p in waiting]} wait though all is well")
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """All writes are carried out, as long as there are any, within reason."""
         for _ in range(200):
             self.deliver()
@@ -387,7 +393,7 @@ class Cluster:
                 self.server.remove(obj)
             if by_list:
                 self.step(Listed(()))
-            self._settle()
+            self.settle()
             self.now_ns += 400 * SECOND_NS
             self.step(Tick())
             if not self.unanswered and not left:

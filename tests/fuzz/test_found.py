@@ -202,7 +202,7 @@ def test_group_whose_diagnosis_fails_is_refused_all_the_same(
     pods = members("g1", 2, cpu="3", priority=5)
     group = make_group("g1", least=2, priority=5)
     cluster = shown(make_node("n1"), make_pod("low", cpu="2", node="n1"), group, *pods)
-    cluster._settle()
+    cluster.settle()
     conditions = cluster.server.get(PodGroup, "default/g1").status.conditions
     assert "too many pods" in conditions[0].message
 
@@ -276,7 +276,7 @@ def test_label_of_the_last_pool_goes_with_it() -> None:
     for _ in range(3):
         cluster.now_ns += 10 * SECOND_NS
         cluster.act(Act("tick"))
-        cluster._settle()
+        cluster.settle()
     assert label not in (cluster.server.get(Node, "n1").metadata.labels or {})
     warm: Any = cluster.engine.state.companions["WarmCapacity"]
     assert not warm._former
