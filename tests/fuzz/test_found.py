@@ -8,7 +8,7 @@ import pytest
 
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.groups.tree_preemption import TreePreemption
-from stower.framework.events import Observed, WatchType
+from stower.framework.events import Observed, Tick, WatchType
 from stower.framework.writes import CreateObject
 from stower.model.kinds import (
     Node,
@@ -363,6 +363,41 @@ def test_moves_of_placeholders_in_the_future_are_not_counted() -> None:
     check_nothing_kept(cluster.engine)
 
 
+@pytest.mark.parametrize("change", ["placed by others", "deleted without its label"])
+def test_pods_do_not_wait_for_a_pod_of_their_group_that_left(change: str) -> None:
+    """They waited for ever for the pod to be bound with them, and held their nodes."""
+    claims = [resource_claim(f"c{i}", request()) for i in range(2)]
+    first, second = (
+        members("g1", i + 1, resourceClaims=[{"name": "c", "resourceClaimName": f"c{i}"}])[i]
+        for i in range(2)
+    )
+    slices = [device_slice(name, device("d")) for name in ("n1", "n2")]
+    cluster = shown(
+        make_node("n1"), make_node("n2"), device_class(), *slices, *claims,
+        make_group("g1", least=2), first, second,
+    )  # fmt: skip
+    permit = cluster.engine.binding.permit
+    assert len(permit.groups) == 2
+    placed = cluster.server.get(Pod, first.metadata.key)
+    if change == "placed by others":
+        spec = msgspec.structs.replace(placed.spec, node_name="n1")
+        cluster.server.put(msgspec.structs.replace(placed, spec=spec))
+    else:
+        document = msgspec.to_builtins(placed)
+        document["metadata"]["labels"] = {}
+        document["spec"].pop("schedulingGroup", None)
+        cluster.server.put(decode(text_of(document), Pod))
+        cluster.deliver()
+        cluster.server.remove(placed)
+    cluster.deliver()
+    assert not permit.groups
+    for _ in range(40):
+        cluster.now_ns += 10 * SECOND_NS
+        cluster.step(Tick())
+        cluster.settle()
+    assert (second.metadata.uid in cluster.bound) == (change == "placed by others")
+
+
 def test_node_without_a_name_gives_its_row_back() -> None:
     """The names of free rows are empty, so that it was taken for one of them."""
     cluster = shown(make_node("n1"))
@@ -378,3 +413,8 @@ def test_node_without_a_name_gives_its_row_back() -> None:
 def test_scenes_that_broke_a_law(kind: int, variant: int) -> None:
     """Histories as the fuzzer draws them, which begin and end with one scene."""
     check_history(Act("scene", kind, 0, variant, 0, 0), [])
+
+
+def test_scenes_in_which_a_pod_of_a_group_is_placed_by_others() -> None:
+    """See above; drawn by the fuzzer."""
+    check_history(Act("scene"), [Act("scene", 15, 0, 3736), Act("scene", 0, 0, 2)])

@@ -131,6 +131,10 @@ class PodEvents:
         old, was_on = entry.pod, entry.row
         self._state.confirm(entry, pod)
         self._pre_bind.drop(entry.uid)
+        if self._binding.permit.groups:
+            self._binding.reject_group(
+                entry.uid, f"pod {pod.key} of the same pod group was bound by another scheduler"
+            )
         self._queue.remove(entry.uid)
         self._state.nominate(entry, "")
         self._pending.drop(entry.uid)
@@ -222,10 +226,12 @@ class PodEvents:
             self._queue.on_room_release(entry.pod, now_ns, priority_max=entry.pod.priority)
 
     def _on_group_leave(self, entry: PodEntry) -> None:
-        """Gives up the bindings of the other pods of its group that wait for it."""
-        if self.groups is None or not entry.pod.group_name:
+        """Gives up the bindings of the other pods of its group that wait for it: the pod may have
+        lost the group's label meanwhile."""
+        if self.groups is None:
             return
-        self.groups.on_member_change(entry.pod)
+        if entry.pod.group_name:
+            self.groups.on_member_change(entry.pod)
         self._binding.reject_group(
             entry.uid, f"pod {entry.pod.key} of the same pod group was deleted or has ended"
         )
