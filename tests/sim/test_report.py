@@ -72,7 +72,7 @@ def test_the_work_of_a_seed_is_the_same_each_time() -> None:
 
 
 def test_each_part_of_the_one_load_has_decisions_and_work() -> None:
-    total = report_of(run(10)[1])
+    total = report_of(run(16)[1])
     decided = {part for part, found in total.parts.items() if found.decisions.count}
     assert {*Part} - {Part.CLUSTER, Part.DEVICES, Part.PODS} <= decided
     wanted = {
