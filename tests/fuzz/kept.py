@@ -42,6 +42,7 @@ BOUNDED: Final = {
     "engine.state.devices.pool_log": "LENGTH_MAX",
     "engine.state.devices._extensions": "COLUMNS_MAX of FitCache; Inventory",
     "engine.state.devices._class_by_resource": "the last classes",
+    "engine.state.negotiations._extensions": "TREES_MAX of trees",
     "engine.state.budgets._namespaces": "the last step's",
     "engine.state.volumes._counts": "drivers of nodes",
     "engine._objects._pre_bind._deadlines": "dropped as they are due",

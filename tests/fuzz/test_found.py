@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from stower.devices.negotiation.claims import PodNegotiation, TreeRank
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.groups.tree_preemption import TreePreemption
 from stower.framework.events import Observed, Tick, WatchType
@@ -21,6 +22,7 @@ from stower.model.kinds import (
 )
 from stower.model.raw import decode
 from stower.model.times import SECOND_NS
+from stower.plugins.negotiated_trees import begin_attempt, known_of
 from stower.state.tallies import TooManyVisits
 from tests.builders import make_node, make_pod
 from tests.device_builders import device, device_class, device_slice, request, resource_claim
@@ -396,6 +398,18 @@ def test_pods_do_not_wait_for_a_pod_of_their_group_that_left(change: str) -> Non
         cluster.step(Tick())
         cluster.settle()
     assert (second.metadata.uid in cluster.bound) == (change == "placed by others")
+
+
+def test_what_was_learned_about_a_group_is_not_known_of_another_of_its_name() -> None:
+    """A group that was deleted and created again waited as long as the former one had to."""
+    state = shown().engine.state
+    first, again = (
+        PodNegotiation(make_pod("p"), (), None, tree=TreeRank("PodGroup default/g", "", uid))
+        for uid in ("u1", "u2")
+    )
+    begin_attempt([first], state, can_be_placed=True)
+    assert known_of(first, state) is not None
+    assert known_of(again, state) is None
 
 
 def test_node_without_a_name_gives_its_row_back() -> None:

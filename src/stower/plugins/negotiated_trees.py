@@ -47,7 +47,7 @@ def known_of(negotiation: PodNegotiation, state: ClusterState) -> TreeNegotiatio
     """Returns what is known about the negotiations of the pod's tree, None for nothing."""
     if negotiation.tree is None:
         return None
-    return state.negotiations.extension(TreeNegotiations).get(negotiation.tree.key)
+    return state.negotiations.extension(TreeNegotiations).get(negotiation.tree.uid)
 
 
 def begin_attempt(
@@ -58,7 +58,7 @@ def begin_attempt(
     tree = negotiations[0].tree if negotiations else None
     if tree is None or state.journal.is_in_trial:
         return False
-    known = state.negotiations.extension(TreeNegotiations).add(tree.key)
+    known = state.negotiations.extension(TreeNegotiations).add(tree.uid)
     known.update(tree.key, negotiations, _TreeContext(state))
     known.is_stalled = not can_be_placed
     return known.is_failed

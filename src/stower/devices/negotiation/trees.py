@@ -196,22 +196,23 @@ class TreeNegotiation:
 
 
 class TreeNegotiations:
-    """What is known about the negotiations of all trees, by the key of the root."""
+    """What is known about the negotiations of all trees, by the uid of the root: a group that is
+    created again begins anew."""
 
     def __init__(self) -> None:
         self._known: dict[str, TreeNegotiation] = {}
 
-    def get(self, key: str) -> TreeNegotiation | None:
+    def get(self, uid: str) -> TreeNegotiation | None:
         """Returns what is known about a tree, None for nothing."""
-        return self._known.get(key)
+        return self._known.get(uid)
 
-    def add(self, key: str) -> TreeNegotiation:
+    def add(self, uid: str) -> TreeNegotiation:
         """Returns what is known about a tree, new if necessary."""
-        known = self._known.get(key)
+        known = self._known.get(uid)
         if known is None:
             if len(self._known) >= TREES_MAX:
                 del self._known[next(iter(self._known))]
-            known = self._known[key] = TreeNegotiation()
+            known = self._known[uid] = TreeNegotiation()
         return known
 
 
