@@ -28,9 +28,10 @@ class Assumptions(Checker):
             if process.engine is None or process.is_frozen:
                 continue
             for uid, entry in process.engine.state.pods.items():
+                if not entry.is_assumed:
+                    continue
                 team = [other.entry.pod for other in process.engine.binding.permit.members(uid)]
-                waits = any(self._awaits_volumes(pod) for pod in team or [entry.pod])
-                if entry.is_assumed and not waits:
+                if not any(self._awaits_volumes(pod) for pod in team or [entry.pod]):
                     key = (process.name, process.lives, uid)
                     found[key] = self._since.get(key, now_ns)
                     if now_ns - found[key] > RESOLVED_NS:
