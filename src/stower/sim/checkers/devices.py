@@ -34,6 +34,7 @@ class Devices(Checker):
         self._counters: dict[tuple[str, str], Mapping[tuple[str, str], Fraction]] = {}
         self._claims: dict[str, tuple[DeviceResult, ...]] = {}
         self._holders: dict[Id, dict[str, list[DeviceResult]]] = {}
+        self._in_use: dict[tuple[str, str], dict[Id, None]] = {}  # by pool: devices once held
 
     def on_change(self, change: Change) -> None:
         """Slices are read, claims counted and looked at."""
@@ -52,7 +53,9 @@ class Devices(Checker):
             self._claims[key] = results
             for result in results:
                 if not result.admin_access:
-                    self._holders.setdefault(_id(result), {}).setdefault(key, []).append(result)
+                    id = _id(result)
+                    self._holders.setdefault(id, {}).setdefault(key, []).append(result)
+                    self._in_use.setdefault(id[:2], {})[id] = None
             for result in results:
                 self._check_device(_id(result), key)
 
@@ -108,8 +111,8 @@ class Devices(Checker):
         left = dict(self._counters.get(pool, {}))
         if not left:
             return
-        for id, holders in self._holders.items():
-            if id[:2] != pool or not holders:
+        for id in self._in_use.get(pool, ()):
+            if not self._holders[id]:
                 continue
             for consumption in self._devices[id].consumes_counters or ():
                 for name, counter in consumption.counters.items():
