@@ -13,6 +13,7 @@ from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
 from stower.sim.server import Change
 from stower.sim.vm_holdings import reserved_amounts
+from stower.sim.vm_load import SCHEDULER
 from stower.vms.amounts import Resources, read_resources
 from stower.vms.migrations import ENDED
 from stower.vms.pods import (
@@ -40,11 +41,16 @@ class Approvals(Checker):
         super().__init__(court)
         self._approved: dict[str, Resources] = {}  # by uid of the VM
         self._changed_ns = 0
+        self._placed: set[str] = set()  # uids of pods on nodes
+        # When pods that the plugin does not place came to each node.
+        self._others_ns: dict[str, int] = {}
 
     def on_change(self, change: Change) -> None:
         """Look at a VM that was written to."""
         _, kind, vm = change
         self._changed_ns = self.court.agenda.now_ns
+        if isinstance(vm, Pod):
+            self._on_pod(kind, vm)
         if not isinstance(vm, VirtualMachine):
             return
         uid, own = vm.metadata.uid, vm.metadata.annotations or {}
@@ -69,6 +75,15 @@ class Approvals(Checker):
             grown = [i for i in (0, 1) if now[i] > before[i]]
             self._look_at_nodes(vm, grown)
 
+    def _on_pod(self, kind: WatchType, pod: Pod) -> None:
+        uid, node_name = pod.metadata.uid, pod.spec.node_name
+        if kind is WatchType.DELETED:
+            self._placed.discard(uid)
+        elif node_name and uid not in self._placed:
+            self._placed.add(uid)
+            if pod.spec.scheduler_name != SCHEDULER:
+                self._others_ns[node_name] = self.court.agenda.now_ns
+
     def _look_at_nodes(self, vm: VirtualMachine, grown: list[int]) -> None:
         """One of the nodes that the VM has a pod on can hold what was approved. grown: of what it
         was more than before: 0 CPU, 1 memory."""
@@ -86,7 +101,8 @@ class Approvals(Checker):
     def _over(self, node_name: str, grown: list[int]) -> str:
         """By how much a node is over what it has, in words; "" where it is not."""
         node = self.court.server.get(Node, node_name)
-        if node is None:
+        came_ns = self._others_ns.get(node_name, -NOTICED_NS)
+        if node is None or self.court.agenda.now_ns - came_ns < NOTICED_NS:
             return ""
         for i, (held, total) in enumerate(self._use(node)):
             if i in grown and held > total:
