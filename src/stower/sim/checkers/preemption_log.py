@@ -12,7 +12,7 @@ Shared by `preemptions` and `evictions`. Must not know the engine.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import Event, WriteFailed, WriteOk
@@ -382,5 +382,11 @@ def _concerns(one: Preemption, change: ObjectChange, claim: ResourceClaim) -> bo
     if claim.metadata.key in one.claim_keys or one.is_group:
         return True
     old, new = change
+    if not isinstance(new, ResourceClaim) or new.status.allocation is None:
+        return False
     had = isinstance(old, ResourceClaim) and old.status.allocation is not None
-    return not had and isinstance(new, ResourceClaim) and new.status.allocation is not None
+    return not had or bool(_users(new) - _users(old))
+
+
+def _users(claim: Any) -> set[str]:
+    return {user.uid for user in claim.status.reserved_for or ()}
