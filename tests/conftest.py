@@ -11,8 +11,10 @@ import pytest
 from hypothesis import settings
 
 from stower.engine.internal_errors import InternalErrors
+from stower.garbage import collect_rarely
 from tests import rights
 
+collect_rarely()
 # The same examples every time: a failure on one machine is a failure on all.
 settings.register_profile("stower", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("stower")

@@ -24,6 +24,7 @@ from stower.cli.workers import quiet
 from stower.engine.limits import Limits
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
+from stower.garbage import collect_rarely
 from stower.model.times import SECOND_NS, duration_ns
 from stower.record.recorder import EngineInputs, Recorder
 from stower.sim.configurations import configuration_for
@@ -204,10 +205,17 @@ def _findings(order: Order) -> Iterator[Finding]:
     seeds = range(order.first_seed, order.first_seed + order.seeds)
     tasks = [(seed, order) for seed in seeds]
     if order.jobs == 1 or order.seeds == 1:
+        collect_rarely()
         yield from map(_run_one, tasks)
         return
-    with multiprocessing.get_context("spawn").Pool(min(order.jobs, order.seeds), quiet) as pool:
-        yield from pool.imap_unordered(_run_one, tasks, chunksize=4)
+    jobs = min(order.jobs, order.seeds)
+    with multiprocessing.get_context("spawn").Pool(jobs, _begin_job) as pool:
+        yield from pool.imap_unordered(_run_one, tasks, chunksize=2)
+
+
+def _begin_job() -> None:
+    quiet()
+    collect_rarely()
 
 
 def _run_one(task: tuple[int, Order]) -> Finding:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from stower.model.derived import Derived
 from stower.model.kinds import Pod
 from stower.model.meta import OwnerReference
 from stower.model.quantity import QuantityError, quantity_of
@@ -105,6 +106,10 @@ def pod_state(pod: Pod) -> PodState:
 
 
 def _ordinary_state(pod: Pod) -> PodState:
+    return _ORDINARY_STATE.of(pod)
+
+
+def _find_ordinary_state(pod: Pod) -> PodState:
     cpu = memory = 0
     for container in pod.spec.containers or ():
         asked = (container.resources.requests if container.resources is not None else None) or {}
@@ -118,6 +123,9 @@ def _ordinary_state(pod: Pod) -> PodState:
         meta.namespace, meta.name, meta.uid, meta.creation_timestamp or "", "", False, False, False,
         Holding(cpu, cpu), Holding(memory, memory),
     )  # fmt: skip
+
+
+_ORDINARY_STATE: Final = Derived(_find_ordinary_state)
 
 
 def _runner(pod: Pod, vm: str) -> PodState:
