@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stower.cli.fault_arguments import UNTIL
 from stower.cli.gates import FeatureGates
 from stower.cli.output import Output
 from stower.cli.plot import Plot
@@ -28,7 +29,7 @@ class OldOptions:
     script: Annotated[Path | None, _hidden()] = None
     seeds: Annotated[int | None, _hidden(min=1)] = None
     jobs: Annotated[int, _hidden(min=0)] = 0
-    until: Annotated[str, _hidden()] = "10m"
+    until: Annotated[str, _hidden()] = UNTIL
     nodes: Annotated[int, _hidden(min=0, max=20_000)] = 0
     pods: Annotated[int, _hidden(min=0, max=1_000_000)] = 0
     negotiate: Annotated[bool, typer.Option("--negotiate", hidden=True)] = False
@@ -45,7 +46,7 @@ class OldOptions:
     def part_options(self) -> dict[str, object]:
         """Returns the options that only --faults has, with values that are true if given."""
         return {
-            "--nodes": self.nodes, "--pods": self.pods, "--until": self.until != "10m",
+            "--nodes": self.nodes, "--pods": self.pods, "--until": self.until != UNTIL,
             "--failures": self.failures != Path(), "--negotiate": self.negotiate,
             "--groups": self.groups, "--vms": self.vms, "--warm": self.warm,
         }  # fmt: skip

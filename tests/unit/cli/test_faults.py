@@ -82,7 +82,7 @@ def test_faults_are_all_none_or_names(text: str | None, faults: tuple[str, ...] 
 def test_by_default_all_parts_run_with_faults_drawn_by_seed() -> None:
     order = read_order(FaultArguments(), None)
     assert (0, 1, None, PARTS) == (order.first_seed, order.seeds, order.faults, order.parts)
-    assert (None, 600 * 10**9) == (order.size, order.active_ns)
+    assert (None, 180 * 10**9) == (order.size, order.active_ns)
 
 
 def test_help_names_each_fault_and_each_part() -> None:
