@@ -28,7 +28,7 @@ from tests.builders import make_node, make_pod
 from tests.device_builders import device, device_class, device_slice, request, resource_claim
 from tests.fuzz.cluster import CODES, Act, Cluster
 from tests.fuzz.kept import check_nothing_kept
-from tests.fuzz.mutants import text_of
+from tests.fuzz.mutants import Change, text_of
 from tests.fuzz.test_histories import check_history
 from tests.group_builders import make_composite, make_group, members
 
@@ -432,3 +432,9 @@ def test_scenes_that_broke_a_law(kind: int, variant: int) -> None:
 def test_scenes_in_which_a_pod_of_a_group_is_placed_by_others() -> None:
     """See above; drawn by the fuzzer."""
     check_history(Act("scene"), [Act("scene", 15, 0, 3736), Act("scene", 0, 0, 2)])
+
+
+def test_scene_in_which_a_migration_changes_its_namespace() -> None:
+    """See above; it was kept under its old name for ever."""
+    change = Change(place=29, what=0, value=0)
+    check_history(Act("scene", 18), [Act("put", 57, 1, mutations=(change,))])

@@ -83,6 +83,7 @@ class Enforcer:
         self.awaits_start: dict[str, None] = {}  # uids of pods to be looked at again then
         # Migrations that have not ended, and those asked for that were not seen: namespace/name.
         self.moving: dict[str, None] = {}
+        self._moving_keys: dict[str, str] = {}  # by the migration's uid: objects may change names
         self.asked: dict[str, int] = {}  # and when, in ns
         self.cpu_max = 0  # of the largest node that was ever seen
         self.memory_max = 0
@@ -180,11 +181,11 @@ class Enforcer:
         """One of ours that has ended is not needed any more."""
         meta, phase = obj.metadata, obj.status.phase
         self.asked.pop(meta.key, None)
+        self.moving.pop(self._moving_keys.pop(meta.uid, meta.key), None)
         is_ours = CREATED_BY in (meta.labels or {})
         if event in CAME and phase not in ENDED and (phase or is_ours):
             self.moving[meta.key] = None
-        else:
-            self.moving.pop(meta.key, None)
+            self._moving_keys[meta.uid] = meta.key
         if event not in CAME or not is_ours or phase not in ENDED or meta.deletion_timestamp:
             return Result()
         return self._delete(obj)

@@ -61,9 +61,12 @@ class Reservations(Checker):
         server = self.court.server
         alive = [pod for pod in server.all(Pod).values() if not pod.is_terminal]
         used = {key for pod in alive for key in used_claim_keys(pod)}
+        waiting = {pod.metadata.uid for pod in alive if not pod.spec.node_name}
         for key, claim in server.all(ResourceClaim).items():
             if driver_of(claim, {}) and claim.metadata.controller is None:
                 continue  # a user's own, which its driver keeps for whoever comes (S0.34)
+            if any(user.uid in waiting for user in claim.status.reserved_for or ()):
+                continue
             is_over = self.court.agenda.now_ns - self._ended_ns.get(key, 0) > GIVEN_BACK_NS
             if claim.status.allocation is not None and key not in used and is_over:
                 raise self.violation(f"claim {key} is allocated, but no pod uses it")
