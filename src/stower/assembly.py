@@ -204,20 +204,22 @@ def _also(
     """Plugins that their arguments enable, the objects that they are about, or a plugin of another
     profile."""
     sets = [config.plugins.multi_point, *plugin_sets(config.plugins).values()]
-    own = _enabled_names(config)
     named = {ref.name for one in sets for ref in (*one.enabled, *one.disabled)}
     given = {one.name for one in config.plugin_config}
-    off = {ref.name for ref in config.plugins.multi_point.disabled}
+    has_defaults = all(ref.name != "*" for ref in config.plugins.multi_point.disabled)
+    others = enabled_anywhere - _enabled_names(config)
+
+    def is_enabled(plugin: type[Plugin]) -> bool:
+        if plugin.enabled_beside in others and has_defaults:
+            return True
+        by_objects = features.warm_pools and has_defaults
+        return bool(plugin.enabling_plugin) and (by_objects or plugin.enabling_plugin in given)
+
     return [
         PluginRef(plugin.name, plugin.default_weight)
         for plugin in PLUGINS
-        if plugin.name not in named
-        and (
-            (plugin.enabling_plugin
-             and (plugin.enabling_plugin in given or (features.warm_pools and "*" not in off)))
-            or (plugin.enabled_beside in enabled_anywhere - own and "*" not in off)
-        )
-    ]  # fmt: skip
+        if plugin.name not in named and is_enabled(plugin)
+    ]
 
 
 def _build(

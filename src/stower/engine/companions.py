@@ -4,7 +4,8 @@ What a companion raises ends its turn alone: it is created again from the object
 turn after a delay. Must not know what a companion does.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from stower.engine.context import Context
 from stower.engine.guard_points import GuardPoint
@@ -22,6 +23,7 @@ NO_COMPANION = "no enabled plugin answers requests of autoscaler agents"
 FAILED = "internal error; try again"
 
 ObjectKey = tuple[type, str, str]  # kind, namespace, name
+Item = TypeVar("Item")
 
 
 class CompanionOwner:
@@ -259,20 +261,17 @@ class Companions:
 
     def metrics(self) -> list[Metric]:
         """Returns the metrics of all companions; none of one that has failed."""
-        found: list[Metric] = []
-        for name, companion, _ in self._owners:
-            try:
-                found += companion.metrics()
-            except Exception as error:
-                self._fail(GuardPoint.COMPANION_STATUS, name, name, error)
-        return found
+        return self._collect(lambda companion: companion.metrics())
 
     def notes(self) -> list[tuple[str, str, str]]:
         """Returns log lines since the last call: level, text, object."""
-        found: list[tuple[str, str, str]] = []
+        return self._collect(lambda companion: companion.take_log_lines())
+
+    def _collect(self, ask: Callable[[Companion], Iterable[Item]]) -> list[Item]:
+        found: list[Item] = []
         for name, companion, _ in self._owners:
             try:
-                found += companion.take_log_lines()
+                found += ask(companion)
             except Exception as error:
                 self._fail(GuardPoint.COMPANION_STATUS, name, name, error)
         return found

@@ -51,58 +51,37 @@ class Observers(Observer):
     def __bool__(self) -> bool:
         return bool(self._observers)
 
-    def on_decision(self, decision: Decision) -> None:
-        """Forwards the call."""
+    def _each(self, call: Callable[[Observer], None]) -> None:
         for observer in self._observers:
             try:
-                observer.on_decision(decision)
+                call(observer)
             except Exception as error:
                 self._observer_failed(observer, error)
+
+    def on_decision(self, decision: Decision) -> None:
+        """Forwards the call."""
+        self._each(lambda observer: observer.on_decision(decision))
 
     def on_bind(self, decision: Decision, latency_s: float) -> None:
         """Forwards the call."""
-        for observer in self._observers:
-            try:
-                observer.on_bind(decision, latency_s)
-            except Exception as error:
-                self._observer_failed(observer, error)
+        self._each(lambda observer: observer.on_bind(decision, latency_s))
 
     def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
         """Forwards the call."""
-        for observer in self._observers:
-            try:
-                observer.on_bind_failure(decision, latency_s)
-            except Exception as error:
-                self._observer_failed(observer, error)
+        self._each(lambda observer: observer.on_bind_failure(decision, latency_s))
 
     def on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, duration_s: float) -> None:
         """Forwards the call."""
-        for observer in self._observers:
-            try:
-                observer.on_write(write, answer, duration_s)
-            except Exception as error:
-                self._observer_failed(observer, error)
+        self._each(lambda observer: observer.on_write(write, answer, duration_s))
 
     def on_request(self, method: str, status: int, duration_s: float) -> None:
         """Forwards the call."""
-        for observer in self._observers:
-            try:
-                observer.on_request(method, status, duration_s)
-            except Exception as error:
-                self._observer_failed(observer, error)
+        self._each(lambda observer: observer.on_request(method, status, duration_s))
 
     def on_step(self, event: Event, duration_s: float) -> None:
         """Forwards the call."""
-        for observer in self._observers:
-            try:
-                observer.on_step(event, duration_s)
-            except Exception as error:
-                self._observer_failed(observer, error)
+        self._each(lambda observer: observer.on_step(event, duration_s))
 
     def on_plugin_timings(self, timings: Sequence[tuple[str, str, int]]) -> None:
         """Forwards the call."""
-        for observer in self._observers:
-            try:
-                observer.on_plugin_timings(timings)
-            except Exception as error:
-                self._observer_failed(observer, error)
+        self._each(lambda observer: observer.on_plugin_timings(timings))

@@ -19,7 +19,8 @@ from stower.plugins.warm_capacity import find_warm_controller
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
-from stower.warm.pools import Role
+from stower.warm.controller import WarmCapacity
+from stower.warm.pools import Pool, Role
 
 OUTSIDE_POOL: Final = "node(s) outside the user's warm pool"
 IMAGES_MISSING: Final = "node(s) without the warm pool's images"
@@ -36,17 +37,14 @@ class ImageReadiness(Plugin):
 
     def is_relevant_to_pod(self, pod: Pod, state: ClusterState) -> bool:
         """Returns whether the pod is a user pod of a pool."""
-        controller = find_warm_controller(state)
-        pool_role = controller.role_of(pod) if controller is not None and controller.pools else None
-        return pool_role is not None and pool_role[1] is Role.USER
+        return _pool_of_user(pod, find_warm_controller(state)) is not None
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """Rejects nodes for users: 1 outside the pool, 2 where images are missing."""
         controller = find_warm_controller(state)
-        pool_role = controller.role_of(pod) if controller is not None and controller.pools else None
-        if controller is None or pool_role is None or pool_role[1] is not Role.USER:
+        pool = _pool_of_user(pod, controller)
+        if controller is None or pool is None:
             return None
-        pool = pool_role[0]
         codes = np.where(controller.admitted_rows(pool, pod), 0, 2)
         codes[~controller.nodes_of(pool).holds[: len(codes)]] = 1
         return codes
@@ -69,3 +67,9 @@ class ImageReadiness(Plugin):
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Returns the reason; unresolvable, because no eviction brings an image."""
         return Rejection((self.reasons[code - 1],), False)
+
+
+def _pool_of_user(pod: Pod, controller: WarmCapacity | None) -> Pool | None:
+    """Returns the pool whose user the pod is, None for any other pod."""
+    found = controller.role_of(pod) if controller is not None and controller.pools else None
+    return found[0] if found is not None and found[1] is Role.USER else None

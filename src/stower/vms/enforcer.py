@@ -81,10 +81,9 @@ class Enforcer:
         self.is_started = False
         self.unseen: dict[str, None] = {}  # names of nodes that have pods nobody could look at yet
         self.awaits_start: dict[str, None] = {}  # uids of pods to be looked at again then
-        # Migrations that have not ended, and those asked for that were not seen: namespace/name.
-        self.moving: dict[str, None] = {}
-        self._moving_keys: dict[str, str] = {}  # by the migration's uid: objects may change names
-        self.asked: dict[str, int] = {}  # and when, in ns
+        # Migrations that have not ended: namespace/name by uid, as objects may change names.
+        self.moving: dict[str, str] = {}
+        self.asked: dict[str, int] = {}  # those not seen yet: when they were asked for, in ns
         self.cpu_max = 0  # of the largest node that was ever seen
         self.memory_max = 0
         self.notes = Notes()
@@ -181,11 +180,10 @@ class Enforcer:
         """One of ours that has ended is not needed any more."""
         meta, phase = obj.metadata, obj.status.phase
         self.asked.pop(meta.key, None)
-        self.moving.pop(self._moving_keys.pop(meta.uid, meta.key), None)
+        self.moving.pop(meta.uid, None)
         is_ours = CREATED_BY in (meta.labels or {})
         if event in CAME and phase not in ENDED and (phase or is_ours):
-            self.moving[meta.key] = None
-            self._moving_keys[meta.uid] = meta.key
+            self.moving[meta.uid] = meta.key
         if event not in CAME or not is_ours or phase not in ENDED or meta.deletion_timestamp:
             return Result()
         return self._delete(obj)
@@ -194,14 +192,16 @@ class Enforcer:
         """Whether a migration of the pod is there, or was made a moment ago."""
         key = f"{pod.namespace}/{PREFIX}{pod.name}"
         asked_ns = self.asked.get(key)
-        return key in self.moving or (asked_ns is not None and self.now_ns < asked_ns + ASKED_NS)
+        return key in self.moving.values() or (
+            asked_ns is not None and self.now_ns < asked_ns + ASKED_NS
+        )
 
     def can_migrate(self, known: TrackedNode, pod: PodState) -> bool:
         """Whether one more migration may begin from a node: so many at once would be a storm."""
         node_max, all_max = self.config.migrations_per_node_max, self.config.migrations_max
         for key in [key for key, ns in self.asked.items() if self.now_ns > ns + FORGOTTEN_NS]:
             del self.asked[key]  # nobody ever saw it
-        under_way = self.moving | dict.fromkeys(self.asked)
+        under_way = dict.fromkeys((*self.moving.values(), *self.asked))
         if f"{pod.namespace}/{PREFIX}{pod.name}" in under_way:
             return True
         if all_max and len(under_way) >= all_max:

@@ -462,7 +462,7 @@ def test_every_guard_names_its_point() -> None:
     reporting = {
         ("companions.py", "_list"), ("companions.py", "_pass_on"), ("companions.py", "ask"),
         ("companions.py", "is_settled"), ("companions.py", "next_wakes_ns"),
-        ("companions.py", "metrics"), ("companions.py", "notes"), ("companions.py", "run"),
+        ("companions.py", "_collect"), ("companions.py", "run"),
         ("engine.py", "_end_attempt"),
         ("engine.py", "_on_answer"), ("engine.py", "_on_list"), ("engine.py", "_on_object"),
         ("engine.py", "_run_cycles"), ("engine.py", "step"), ("probe.py", "choose_node_for"),

@@ -19,7 +19,7 @@ from stower.devices.negotiation.claims import (
     is_leaving,
     party_names,
 )
-from stower.devices.negotiation.trees import TreeTurn
+from stower.devices.negotiation.trees import TreeTurn, with_jitter
 from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus, patch_of
 from stower.model.kinds import PodScheduling, ResourceClaim
 from stower.model.kinds.pod import PodCondition
@@ -36,7 +36,6 @@ NO_PLACE_FOR_GROUP: Final = "no suitable nodes for all pods of the group"
 # way to the API server relies on the pod as it was before, and so cannot be carried out any more.
 TOUCHED: Final = "stower.dev/ClaimGivenBack"
 PATIENCE_NS_MAX: Final = 600 * SECOND_NS
-JITTER_PARTS: Final = 1_000
 
 StepWrite = CreateObject | PatchObject | PatchPodStatus
 
@@ -206,8 +205,7 @@ def _selected_until_ns(
 def _patience_ns(negotiation: PodNegotiation, attempt: int, rules: Rules) -> int:
     """Doubles, up to a fourth longer, not the same for all pods."""
     longest = min(rules.selection_ns << min(attempt, 40), PATIENCE_NS_MAX)
-    part = sum(negotiation.pod.metadata.uid.encode()) * 31 % JITTER_PARTS
-    return longest + longest * part // (4 * JITTER_PARTS)
+    return with_jitter(longest, negotiation.pod.metadata.uid)
 
 
 def _clear(

@@ -219,9 +219,13 @@ class TreeNegotiations:
 def delay_for(key: str, attempt: int) -> int:
     """Returns how long a tree waits after an attempt, in nanoseconds: 30 s, doubling to 10 minutes,
     up to a fourth longer, not the same for all trees."""
-    longest = min(DELAY_NS << min(max(attempt - 1, 0), 40), DELAY_NS_MAX)
+    return with_jitter(min(DELAY_NS << min(max(attempt - 1, 0), 40), DELAY_NS_MAX), key)
+
+
+def with_jitter(delay_ns: int, key: str) -> int:
+    """Returns the delay, up to a fourth longer, not the same for all keys."""
     part = sum(key.encode()) * 31 % JITTER_PARTS
-    return longest + longest * part // (4 * JITTER_PARTS)
+    return delay_ns + delay_ns * part // (4 * JITTER_PARTS)
 
 
 def device_count(party: Party) -> int:

@@ -70,7 +70,7 @@ CONCERNS: Final[Mapping[str, Kind]] = {
 # Plugins that try a pod again at a time of their own: drivers and images are waited for, and an
 # approval that no VM shows expires.
 TIMED: Final = frozenset(("NegotiatedResources", "ImageReadiness", "AutoscaleEnforcer"))
-# Of plugins that are not named above: any change, also where something was written about the pod.
+# Of plugins that are not named above, and of pod groups: any change.
 ANYTHING: Final = ~Kind.NONE
 GROUP: Final = "its pod group"
 # What is said of groups that are tried again at a time of their own.
