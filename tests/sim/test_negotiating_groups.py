@@ -117,7 +117,7 @@ def test_a_group_with_too_few_devices_does_not_take_them_for_ever(seed: int) -> 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_groups_without_enough_devices_leave_them_to_others(seed: int) -> None:
-    """Single pods that come later have devices within seconds."""
+    """Single pods that come later have devices once a group has given them back."""
     load = [*nodes(3), *driver("a", devices(3)), group("g", 4), group("h", 4)]
     load += [*pods("g", 4), *pods("h", 4), *pods("solo", 2, 60_000)]
     run = Run(
@@ -127,7 +127,7 @@ def test_groups_without_enough_devices_leave_them_to_others(seed: int) -> None:
         )
     )  # fmt: skip
     assert 2 == len(run.bound_s)
-    assert max(run.bound_s.values()) < 120
+    assert max(run.bound_s.values()) < 180
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -138,7 +138,7 @@ def test_a_group_goes_to_the_domain_that_has_enough(seed: int) -> None:
     load += [group("g", 4), *pods("g", 4)]
     run = Run(script(load, template("g", ONE, of="g"), seed=seed))
     assert 4 == len(run.bound_s)
-    assert max(run.bound_s.values()) < 120
+    assert max(run.bound_s.values()) < 180
 
 
 @pytest.mark.parametrize("key", [ZONE, ""])
@@ -203,4 +203,4 @@ def test_a_group_that_cannot_be_tried_any_more_leaves_its_devices(
     load += pods("solo", 3, 60_000)
     run = Run(script(load, template("g", ONE, of="g"), odd, template("solo", ONE), seed=seed))
     assert 3 == len(run.bound_s)
-    assert max(run.bound_s.values()) < 120
+    assert max(run.bound_s.values()) < 180

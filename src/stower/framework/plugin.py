@@ -322,6 +322,12 @@ class Plugin:
         first have to give back what they have. Changes nothing in a trial."""
         return False
 
+    def awaits_more(self, pods: Sequence[Pod], state: ClusterState, event: ClusterEvent) -> bool:
+        """Returns whether the event is an answer of another component about one of these pods of a
+        tree, which wait for answers, and only the answers that are still missing allow the next
+        step. For plugins that negotiate; `state` has the event."""
+        return False
+
     def displaceable_pods(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
         """Returns pods that the pod may displace: a node is chosen as if they were absent, and
         those that occupy the room are deleted at once, in this order. Must not depend on anything

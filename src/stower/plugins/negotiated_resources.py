@@ -33,6 +33,7 @@ from stower.devices.negotiation.scheduling import (
     is_selection,
     next_step,
 )
+from stower.devices.negotiation.trees import awaits_more_answers, is_answer
 from stower.devices.negotiation.turns import preceding_pod
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.cluster_events import Change, ClusterEvent
@@ -282,6 +283,15 @@ class NegotiatedResources(Plugin):
         the pods are giving back devices."""
         negotiations = [self.negotiation(pod, state) for pod in pods]
         return begin_attempt([n for n in negotiations if n.parties], state, can_be_placed)
+
+    def awaits_more(self, pods: Sequence[Pod], state: ClusterState, event: ClusterEvent) -> bool:
+        """Returns whether drivers still have to answer about some of the pods, after an answer
+        about one of them. A node that is refused after it was selected, and a claim that goes away,
+        have to be dealt with at once."""
+        answer = event.object
+        return is_answer(event.old_object, answer) and awaits_more_answers(
+            [self.negotiation(pod, state) for pod in pods], answer
+        )
 
     def negotiate(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible_nodes: FeasibleNodes

@@ -8,6 +8,8 @@ Source: kube-scheduler's plugins; docs/limits.md says what is left out.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from stower.framework.events import WatchType
 from stower.model.kinds import (
     CSINode,
@@ -82,6 +84,15 @@ class NodeUsage:
         return self._used.get(node_name, {})
 
 
+def _without_claim(pod: Pod) -> Pod:
+    """Returns the pod without the claim for its extended resources that an attempt to bind it has
+    left in its status: where it goes, devices are still to be found."""
+    if pod.status.extended_resource_claim_status is None:
+        return pod
+    status = msgspec.structs.replace(pod.status, extended_resource_claim_status=None)
+    return msgspec.structs.replace(pod, status=status)
+
+
 def _is_alike(old: Pod, new: Pod) -> bool:
     """Whether both hold the same room of the same node."""
     return (
@@ -111,7 +122,7 @@ class FilterModel:
         """Returns the names of the nodes on which the pod fits. counts_vms: the pod's profile
         counts what is reserved for VMs. without_devices: the pod's claims are not looked at."""
         nominated = list(self._nominated(pod))
-        want = {**requested(pod), PODS: 1}
+        want = {**requested(_without_claim(pod)), PODS: 1}
         nodes = [
             node
             for node in self._server.all(Node).values()

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from stower.devices.negotiation.claims import Party, PodNegotiation, is_delayed, is_leaving
+from stower.model.kinds import PodScheduling, ResourceClaim
 from stower.model.times import SECOND_NS
 
 DELAY_NS: Final = 30 * SECOND_NS
@@ -285,3 +286,30 @@ def _count_held(negotiations: Sequence[PodNegotiation]) -> dict[Pool, int]:
             if pool[1] or allocation.node_selector is None:
                 held[pool] = held.get(pool, 0) + device_count(party)
     return held
+
+
+def is_answer(old: object, new: object) -> bool:
+    """Returns whether a change may be a driver's answer: of a PodScheduling, or of a claim that is
+    being allocated."""
+    if isinstance(new, PodScheduling):
+        return isinstance(old, PodScheduling)
+    if isinstance(new, ResourceClaim) and isinstance(old, ResourceClaim):
+        return old.status.allocation is None and not is_leaving(new)
+    return False
+
+
+def awaits_more_answers(negotiations: Sequence[PodNegotiation], answer: object) -> bool:
+    """Returns whether the answer is about one of these pods of a tree, and drivers have still to
+    answer about some of them. False where a selected node is refused, or a claim is missing: the
+    tree has to go on at once."""
+    is_about, is_awaiting = False, False
+    for negotiation in negotiations:
+        said, pending = negotiation.scheduling, negotiation.pending
+        if said is None or not negotiation.is_ours or negotiation.missing:
+            return False
+        selected = said.spec.selected_node
+        if selected and selected in negotiation.refusals_by_node():
+            return False
+        is_awaiting |= bool(pending if selected else negotiation.silent_parties())
+        is_about |= said is answer or any(party.claim is answer for party in negotiation.parties)
+    return is_about and is_awaiting

@@ -3,7 +3,7 @@
 Must not know watch events, or how a placement is found.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -39,6 +39,7 @@ from stower.engine.preemption.pod_eviction import CLUSTER, PodEviction
 from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree, encode_pod_terms
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import SCHEDULER_ERROR, UNSCHEDULABLE
+from stower.framework.cluster_events import ClusterEvent
 from stower.framework.decisions import Outcome
 from stower.framework.negotiation import Wait
 from stower.framework.plugin import Plugin
@@ -114,6 +115,7 @@ class TreeAttempts:
     def run(self, queued: QueuedTree) -> None:
         """Tries to place the unscheduled pods of a tree."""
         now_ns = self._state.now_ns
+        queued.awaits_more = None
         for member in list(queued.members.values()):
             if member.pod.metadata.deletion_timestamp is not None:
                 self._attempts.skip_deleted(member)
@@ -266,11 +268,29 @@ class TreeAttempts:
         names = frozenset(plugin.name for _, plugin, _ in waits)
         again_ns = min(agains) if agains else None
         self._queue.wait(queued, names, self._state.now_ns, again_ns)
+        if again_ns is not None:
+            queued.awaits_more = self._pending_answers(queued, waits)
         for member, _, wait in waits:
             self._pending.begin(member.uid, wait)
             self._reporter.decide(member, Outcome.UNSCHEDULABLE, message=wait.message)
             self._reporter.report(member, UNSCHEDULABLE, wait.message, wait.nominated_node_name)
         return True
+
+    def _pending_answers(
+        self, queued: QueuedTree, waits: list[tuple[QueuedPod, Plugin, Wait]]
+    ) -> Callable[[ClusterEvent], bool]:
+        """Returns a function that says whether the tree with these waits still waits for answers
+        after an event. Else each of the answers about n pods would have n pods placed again."""
+        plugins = {plugin.name: plugin for _, plugin, _ in waits}
+
+        def awaits_more(event: ClusterEvent) -> bool:
+            for name, plugin in plugins.items():
+                pods = [m.pod for m, by, _ in waits if by.name == name and m.uid in queued.members]
+                if plugin.awaits_more(pods, self._state, event):
+                    return True
+            return False
+
+        return awaits_more
 
     def _negotiate(
         self, queued: QueuedTree, plan: Plan, may_select: bool

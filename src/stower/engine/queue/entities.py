@@ -5,7 +5,7 @@ Must not know which part of the queue holds an entity beyond its Place.
 Source: kube-scheduler framework.QueuedPodInfo, QueuedPodGroupInfo.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -86,6 +86,12 @@ class QueuedEntity:
         self.place = Place.NOWHERE
         self.hint_key = None
         self.missed_event = False
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether its last attempt was given up for what it cost: it waits for the end of its
+        backoff even if nothing else is tried."""
+        return False
 
     @property
     def preemptor_uid(self) -> str:
@@ -191,8 +197,8 @@ class QueuedTree(QueuedEntity):
     """The unscheduled pods of one pod group tree, which are tried together."""
 
     __slots__ = (
-        "exhausted_count", "gated", "half_bound_ns", "members", "retry_ns", "root", "root_uid",
-        "waits_for",
+        "awaits_more", "exhausted_count", "gated", "half_bound_ns", "members", "retry_ns", "root",
+        "root_uid", "waits_for",
     )  # fmt: skip
 
     def __init__(self, root: GroupKey, profile: Profile, now_ns: int) -> None:
@@ -206,6 +212,8 @@ class QueuedTree(QueuedEntity):
         self.half_bound_ns: int | None = None  # when it was first seen to be partially bound
         self.retry_ns = 0  # when it is tried again without any event
         self.exhausted_count = 0  # attempts in a row whose search budget ran out
+        # While its placement waits for answers: whether an event is not the last of these.
+        self.awaits_more: Callable[[ClusterEvent], bool] | None = None
 
     def renew(self, profile: Profile) -> None:
         """Starts again without members."""
@@ -216,6 +224,11 @@ class QueuedTree(QueuedEntity):
     def pod(self) -> Pod:
         """The first member's pod."""
         return next(iter(self.members.values())).entry.pod
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether the budget of its last search ran out."""
+        return self.exhausted_count > 0
 
     @property
     def preemptor_uid(self) -> str:
@@ -231,7 +244,10 @@ class QueuedTree(QueuedEntity):
         return HintKey(self.profile.scheduler_name, -1, self.refused_by, self.uid.encode())
 
     def is_helped_by(self, cluster_event: ClusterEvent) -> bool:
-        """Returns whether the event may help one of its distinct members."""
+        """Returns whether the event may help one of its distinct members. Of the answers that the
+        tree waits for, only the last one does: no next step follows from the others."""
+        if self.awaits_more is not None and self.awaits_more(cluster_event):
+            return False
         concerned = concerned_plugins(self.profile, self.refused_by, cluster_event)
         return any(may_help(member, concerned, cluster_event) for member in self.distinct_members())
 

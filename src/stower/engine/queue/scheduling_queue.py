@@ -2,7 +2,7 @@
 
 active        tried next, in the order of the QueueSort plugin
 backoff       tried after a delay that doubles with each failure, or before if nothing is active
-              (KEP-5142); after an error never before
+              (KEP-5142); never before after an error, or a search that was given up
 unschedulable refused; woken by an event that a refusing plugin says may help, or after 5 minutes
 gated         kept out by a PreEnqueue plugin
 held          a member of a pod group; the tree of groups is in one of these places as a whole
@@ -175,7 +175,7 @@ class SchedulingQueue:
         """Moves a tree whose members, or whose completeness, changed."""
         self._event = "PodGroupUpdate"
         if tree.place is Place.UNSCHEDULABLE and not tree.waits_for:
-            self._wake(tree, now_ns)
+            self._wake(tree, now_ns, has_changed=True)
         elif tree.place is Place.GATED:
             self._to_active(tree, now_ns)
         elif tree.place in (Place.ACTIVE, Place.BACKOFF) and tree.waits_for:
@@ -299,18 +299,15 @@ class SchedulingQueue:
         self._event = FAILURE
         gate = entity.closed_gate()
         if gate is None:
-            self._to_error_backoff(entity, now_ns)
+            self._to_error_backoff(entity, now_ns + self.delay_ns(entity.error_count))
         else:
             self._gate(entity, *gate, now_ns)
 
     def hold_back(self, entity: QueuedEntity, due_ns: int) -> None:
         """Takes an entity out of its place; it is tried at `due_ns`, and not before."""
         self._leave(entity)
-        entity.place = Place.ERROR_BACKOFF
         self._event = FAILURE
-        self._count("backoff")
-        self._next_turn(entity)
-        self._error_backoff.push(due_ns, entity)
+        self._to_error_backoff(entity, due_ns)
 
     def withdraw(self, entity: QueuedEntity) -> None:
         """Takes an entity out of its place; the caller gives it another one."""
@@ -324,11 +321,11 @@ class SchedulingQueue:
             self._leave(pod)
             pod.place = Place.IN_FLIGHT
 
-    def _to_error_backoff(self, entity: QueuedEntity, now_ns: int) -> None:
+    def _to_error_backoff(self, entity: QueuedEntity, due_ns: int) -> None:
         entity.place = Place.ERROR_BACKOFF
         self._count("backoff")
         self._next_turn(entity)
-        self._error_backoff.push(now_ns + self.delay_ns(entity.error_count), entity)
+        self._error_backoff.push(due_ns, entity)
 
     # Preemption
 
@@ -482,16 +479,21 @@ class SchedulingQueue:
                 self._groups.remove(entity)
                 self._to_backoff_or_active(entity, now_ns)
 
-    def _wake(self, entity: QueuedEntity, now_ns: int) -> None:
+    def _wake(self, entity: QueuedEntity, now_ns: int, has_changed: bool = False) -> None:
         if entity.is_preempting:
             entity.missed_event = True
             return
         self._leave(entity)
-        self._to_backoff_or_active(entity, now_ns)
+        self._to_backoff_or_active(entity, now_ns, has_changed)
 
-    def _to_backoff_or_active(self, entity: QueuedEntity, now_ns: int) -> None:
+    def _to_backoff_or_active(
+        self, entity: QueuedEntity, now_ns: int, has_changed: bool = False
+    ) -> None:
+        """`has_changed`: the entity itself has, so that its next attempt is another one."""
         due_ns = entity.tried_ns + self.delay_ns(entity.unschedulable_count)
-        if due_ns > now_ns:
+        if due_ns > now_ns and entity.is_costly and not has_changed:
+            self._to_error_backoff(entity, due_ns)
+        elif due_ns > now_ns:
             self._to_backoff(entity, due_ns, now_ns)
         else:
             self._to_active(entity, now_ns)
@@ -509,7 +511,7 @@ class SchedulingQueue:
         """Gates an entity that a PreEnqueue plugin refuses, or backs it off where one failed."""
         if error and isinstance(entity, QueuedPod):
             entity.error_count += 1
-            self._to_error_backoff(entity, now_ns)
+            self._to_error_backoff(entity, now_ns + self.delay_ns(entity.error_count))
             self._gate_failed(entity, error)
             return
         entity.place = Place.GATED

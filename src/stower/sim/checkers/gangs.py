@@ -104,11 +104,31 @@ class Gangs(Checker):
         """Gangs that have had a part for too long."""
         now_ns = self.court.agenda.now_ns
         for name, since_ns in self._begun_ns.items():
-            if name not in self._whole and now_ns - since_ns > WHOLE_NS:
+            if name in self._whole or now_ns - since_ns <= WHOLE_NS:
+                continue
+            if not self._disagree(name):
                 raise self.violation(
                     f"group {name} has fewer bound pods than its minimum for "
                     f"{(now_ns - since_ns) // SECOND_NS} s, want at most {WHOLE_NS // SECOND_NS} s"
                 )
+
+    def _disagree(self, name: str) -> bool:
+        """Returns whether the tree of a group waits for its owner: its pods without a node have
+        different preemption policies, which is an error."""
+        root, policies = self._root(name), set()
+        for pod in self.court.server.pods_on("").values():
+            if pod.group_name and self._root(pod.group_name) == root:
+                policies.add(pod.spec.preemption_policy)
+        return len(policies) > 1
+
+    def _root(self, name: str) -> str:
+        group = self.court.server.get(PodGroup, f"default/{name}")
+        above = group.spec.parent_composite_pod_group_name if group is not None else None
+        while above:
+            name = above
+            parent = self.court.server.get(CompositePodGroup, f"default/{name}")
+            above = parent.spec.parent_composite_pod_group_name if parent is not None else None
+        return name
 
 
 def _list_placed(engine: Engine, group: Group) -> list[PodEntry]:
