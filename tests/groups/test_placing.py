@@ -518,6 +518,33 @@ def test_what_was_given_up_at_full_effort_waits_for_a_change(
     assert len(tried) > first
 
 
+def test_what_was_given_up_waits_for_the_end_of_its_backoff(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nodes that come in between have it searched once, afterwards; one more pod at once."""
+    tried: list[int] = []
+
+    def give_up(problem: Any, effort: int) -> ExhaustedSearch:
+        tried.append(effort)
+        return ExhaustedSearch("plugins")
+
+    monkeypatch.setattr(tree_cycle, "place", give_up)
+    pods = members("g", 3, cpu="1")
+    api = cluster(
+        make_node("n0", cpu="2", labels={RACK: "a"}), make_group("g", 2, key=RACK), *pods[:2]
+    )
+    first = len(tried)
+    assert 0 < first
+    for i in range(1, 4):
+        api.put(make_node(f"n{i}", cpu="2", labels={RACK: "a"}))
+    assert first == len(tried)
+    api.wait(10)
+    assert first < len(tried)
+    again = len(tried)
+    api.put(pods[2])
+    assert again < len(tried)
+
+
 def test_a_tree_is_not_tried_again_for_what_it_was_told() -> None:
     """Its pods' conditions and its groups' come back as changes, which change nothing."""
     api = cluster(

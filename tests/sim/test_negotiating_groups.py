@@ -8,6 +8,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
+from stower.engine.groups.tree_cycle import TreeCycle
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.futile_allocations import FutileAllocations
@@ -204,3 +205,19 @@ def test_a_group_that_cannot_be_tried_any_more_leaves_its_devices(
     run = Run(script(load, template("g", ONE, of="g"), odd, template("solo", ONE), seed=seed))
     assert 3 == len(run.bound_s)
     assert max(run.bound_s.values()) < 180
+
+
+def test_a_large_group_is_not_placed_again_at_each_answer() -> None:
+    """Each pod's driver answers twice: about nodes, and with an allocation."""
+    count, placements = 32, []
+    load = [*nodes(count), *driver("a", devices(count)), group("g", count), *pods("g", count)]
+    attempt = TreeCycle.attempt
+
+    def counted(cycle: TreeCycle, *more: Any) -> Any:
+        placements.append(None)
+        return attempt(cycle, *more)
+
+    with patch.object(TreeCycle, "attempt", counted):
+        run = Run(script(load, template("g", ONE, of="g")))
+    assert count == len(run.bound_s)
+    assert len(placements) < count
