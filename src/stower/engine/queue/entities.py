@@ -219,6 +219,7 @@ class QueuedTree(QueuedEntity):
         """Starts again without members."""
         super().renew(profile)
         self.members, self.gated, self.waits_for = {}, {}, ""
+        self.awaits_more = None
 
     @property
     def pod(self) -> Pod:

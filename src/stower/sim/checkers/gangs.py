@@ -12,6 +12,7 @@ from stower.framework.writes import Bind, Write
 from stower.model.kinds import CompositePodGroup, Pod, PodGroup
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Binds, Checker, Court
+from stower.sim.checkers.group_roots import root_group
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Change
 from stower.state.pod_entry import PodEntry
@@ -115,20 +116,17 @@ class Gangs(Checker):
     def _disagree(self, name: str) -> bool:
         """Returns whether the tree of a group waits for its owner: its pods without a node have
         different preemption policies, which is an error."""
-        root, policies = self._root(name), set()
-        for pod in self.court.server.pods_on("").values():
-            if pod.group_name and self._root(pod.group_name) == root:
-                policies.add(pod.spec.preemption_policy)
-        return len(policies) > 1
-
-    def _root(self, name: str) -> str:
-        group = self.court.server.get(PodGroup, f"default/{name}")
-        above = group.spec.parent_composite_pod_group_name if group is not None else None
-        while above:
-            name = above
-            parent = self.court.server.get(CompositePodGroup, f"default/{name}")
-            above = parent.spec.parent_composite_pod_group_name if parent is not None else None
-        return name
+        server = self.court.server
+        policies: dict[str, set[str]] = {}  # by the uid of the root
+        own = ""
+        for pod in server.pods_on("").values():
+            is_over = pod.is_terminal or pod.metadata.deletion_timestamp is not None
+            root = None if is_over or pod.spec.scheduling_gates else root_group(server, pod)
+            if root is not None:
+                uid = root.metadata.uid
+                policies.setdefault(uid, set()).add(pod.spec.preemption_policy or "")
+                own = uid if pod.group_name == name else own
+        return len(policies.get(own, ())) > 1
 
 
 def _list_placed(engine: Engine, group: Group) -> list[PodEntry]:

@@ -29,16 +29,15 @@ from stower.model.kinds import (
     GROUPS,
     NEGOTIATING,
     STORAGE,
-    CompositePodGroup,
     Node,
     Pod,
-    PodGroup,
     PodScheduling,
     ResourceClaim,
 )
 from stower.model.kinds.pod import DISRUPTION_TARGET
 from stower.model.selectors import LabelSelector
 from stower.sim.checkers.checker import Court
+from stower.sim.checkers.group_roots import root_group
 from stower.sim.checkers.step_reader import ObjectChange, StepReader
 from stower.sim.scheduler import SchedulerProcess
 
@@ -217,16 +216,8 @@ class PreemptionLog:
         """Returns the uid of the root of the pod's groups, or the pod's."""
         if not pod.group_name:
             return pod.metadata.uid
-        server, namespace = self._court.server, pod.metadata.namespace
-        group: PodGroup | CompositePodGroup | None = server.get(
-            PodGroup, f"{namespace}/{pod.group_name}"
-        )
-        uid = ""
-        while group is not None:
-            uid = group.metadata.uid
-            parent = group.spec.parent_composite_pod_group_name
-            group = server.get(CompositePodGroup, f"{namespace}/{parent}") if parent else None
-        return uid
+        root = root_group(self._court.server, pod)
+        return root.metadata.uid if root is not None else ""
 
     # Ends
 

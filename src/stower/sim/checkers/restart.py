@@ -1,6 +1,6 @@
 """Law `restart`: a rebuilt engine takes the same decisions as the running engine."""
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -9,12 +9,9 @@ from stower.engine.status_reporter import UNSCHEDULABLE
 from stower.framework.events import Listed, Observed, Tick, WatchType
 from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
 from stower.model.kinds import Pod, PodScheduling
-from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker
 
-PROBES: Final = 6
-# Longer than any backoff. What was tried last, and so is in backoff, differs between the engines.
-PAUSE_NS: Final = 11 * SECOND_NS
+PROBES = 6
 
 
 class Restart(Checker):
@@ -50,9 +47,6 @@ class Restart(Checker):
         has_failed = self._has_failed_group()
         for i, name in enumerate(sorted(templates)[:PROBES]):
             probe = _probe(templates[name], i)
-            now_ns += PAUSE_NS
-            for each in (engine, fresh):
-                each.step(Tick(), now_ns)
             is_settled = engine.is_settled and fresh.is_settled
             if not is_settled and (probe.group_name or probe.spec.resource_claims):
                 continue  # one of them is in the middle of a negotiation, and waits for answers
