@@ -151,6 +151,10 @@ class FitCache:
         """The pools that the row's node reaches."""
         return self._alike[rules.gates.partitionable].views(state, row)
 
+    def likeness(self, state: ClusterState, rules: Rules) -> list[int]:
+        """By row, its number in RowClasses, up to date. Read only."""
+        return self._alike[rules.gates.partitionable].numbers(state)
+
     def code(
         self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
     ) -> int:

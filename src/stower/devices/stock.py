@@ -13,9 +13,10 @@ import numpy as np
 
 from stower.devices.changed_rows import ChangedRows
 from stower.devices.effort import OutOfEffort
-from stower.devices.fit_cache import FitCache, Rules
-from stower.devices.inventory import Inventory, PoolView, Record
+from stower.devices.fit_cache import ANSWERS_MAX, FitCache, Rules
+from stower.devices.inventory import Inventory, PoolView, Record, Views
 from stower.devices.requests import AllocationError, Alternative, ClaimPlan
+from stower.devices.row_classes import OWN
 from stower.framework.dry_run import CapacityConstraint
 from stower.model.kinds import ResourceClaim
 from stower.model.taints import Toleration, is_tolerated
@@ -36,15 +37,24 @@ class DeviceFilter(NamedTuple):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class Column:
-    """One DeviceFilter: free devices by row, and whose they are, used or not."""
+class RowCount(NamedTuple):
+    """Free devices of one row, or NO_AMOUNT, and whose they are, used or not."""
 
-    __slots__ = ("changed", "counts", "drivers")
+    amount: int
+    drivers: tuple[str, ...]
+
+
+class Column:
+    """One DeviceFilter: free devices by row, and whose they are, used or not. `known`: counts by
+    what rows are alike in, see RowClasses, and by which of their pools others reach too."""
+
+    __slots__ = ("changed", "counts", "drivers", "known")
 
     def __init__(self, state: ClusterState) -> None:
         self.counts: Ints = np.zeros(state.capacity, np.int64)
         self.changed = ChangedRows(state.devices)
         self.drivers: dict[str, None] = {}
+        self.known: dict[tuple[int, tuple[bool, ...]], RowCount] = {}
 
     @property
     def is_amount(self) -> bool:
@@ -122,37 +132,60 @@ class Stock:
             column.counts[:] = 0
             column.drivers.clear()
             changed = state.present_rows()
+        cache = self._devices.extension(FitCache)
+        alike = cache.likeness(state, rules) if changed else []
         for row in changed:
             column.counts[row] = 0
             if state.present[row]:
-                column.counts[row] = self._count(want, column, state, row, rules)
+                found = self._count_row(
+                    want, column, alike[row], cache.views(state, row, rules), rules
+                )
+                column.counts[row] = found.amount
+                column.drivers |= dict.fromkeys(found.drivers)
         return column
 
-    def _count(
-        self, want: DeviceFilter, column: Column, state: ClusterState, row: int, rules: Rules
-    ) -> int:
+    def _count_row(
+        self, want: DeviceFilter, column: Column, number: int, views: Views, rules: Rules
+    ) -> RowCount:
+        """Returns the count of a row with these views: that of an equal row, if one is known."""
+        if number == OWN:
+            return self._count(want, views, rules)
+        key = (number, tuple(self._is_of_one(view) for view in views))
+        found = column.known.get(key)
+        if found is None:
+            if len(column.known) >= ANSWERS_MAX:
+                column.known.clear()
+            found = column.known[key] = self._count(want, views, rules)
+        return found
+
+    def _count(self, want: DeviceFilter, views: Views, rules: Rules) -> RowCount:
         count = 0
-        for view in self._devices.extension(FitCache).views(state, row, rules):
+        drivers: dict[str, None] = {}
+        for view in views:
             if view.fault:
                 continue
             used = self._devices.usage(view.pool.id)
             for record in view.records:
                 if not _chooses(want, record, rules):
                     continue
-                column.drivers[record.content.driver] = None
+                drivers[record.content.driver] = None
                 if not self._is_amount(view, record):
-                    return NO_AMOUNT
+                    return RowCount(NO_AMOUNT, (*drivers,))
                 is_open = not rules.gates.taints or all(
                     taint.effect == "None" or is_tolerated(want.tolerations, taint)
                     for taint in record.taints
                 )
                 count += is_open and used.get(record.name, UNUSED) == UNUSED
-        return count
+        return RowCount(count, (*drivers,))
 
     def _is_amount(self, view: PoolView, record: Record) -> bool:
         content = record.content
         if content.is_shared or content.counters or record.nodes is not None:
             return False
+        return self._is_of_one(view)
+
+    def _is_of_one(self, view: PoolView) -> bool:
+        """Whether one node alone reaches the pool."""
         users = self._inventory.nodes_of(view.pool.id)
         return users is not None and len(users) == 1
 
