@@ -145,11 +145,10 @@ def _placeholder_sort_columns(
     which it was moved; by users; by placeholders."""
     state = controller.state
     users, placeholders = controller.users_on(pool)[rows], controller.placeholders_on(pool)[rows]
-    target = controller.promised_node(pool, pod)
-    is_elsewhere = np.array([state.node_names[row] != target for row in rows.tolist()], np.int64)
-    is_drained = np.array(
-        [state.node_names[row] in pool.draining for row in rows.tolist()], np.int64
-    )
+    is_elsewhere = (rows != state.row_of(controller.promised_node(pool, pod))).astype(np.int64)
+    drained = np.zeros(state.row_limit + 1, np.int64)  # the last: nodes that are gone
+    drained[[state.row_of(name) for name in pool.draining]] = 1
+    is_drained = drained[rows]
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
         born = controller.nodes_of(pool).born_ns

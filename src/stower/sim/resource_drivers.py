@@ -6,7 +6,8 @@ still arrive, and an interrupted call may or may not have finished.
 """
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger, RefusedError
@@ -43,16 +44,22 @@ class CountedDevices(Driver):
 
     def count_free(self, node: str) -> int:
         """How many are free."""
-        taken = sum(_count(entry) for entry in self.taken.values() if entry.node == node)
-        return self.devices.get(node, 0) - taken
+        return self.free_counts()(node)
+
+    def free_counts(self) -> Callable[[str], int]:
+        """Returns a function that says how many are free on a node now."""
+        taken: Counter[str] = Counter()
+        for entry in self.taken.values():
+            taken[entry.node] += _count(entry)
+        return lambda node: self.devices.get(node, 0) - taken[node]
 
     def unsuitable_nodes(
         self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
     ) -> Iterable[str]:
         """Those that have too few left for all of these."""
         self._work()
-        wanted = sum(map(count_requested, claims))
-        return [node for node in nodes if self.count_free(node) < wanted]
+        wanted, free = sum(map(count_requested, claims)), self.free_counts()
+        return [node for node in nodes if free(node) < wanted]
 
     def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
         """Any that are free; what was taken for a claim before is noted already."""
@@ -60,12 +67,11 @@ class CountedDevices(Driver):
         wanted = sum(map(count_requested, claims))
         nodes = [node] if node else sorted(self.devices)
         known = {c.metadata.uid: self.taken.get(c.metadata.uid) for c in claims}
-        noted = sum(_count(entry) for entry in known.values() if entry is not None)
-        where = next((n for n in nodes if self.count_free(n) + noted >= wanted), None)
+        noted, free = sum(_count(e) for e in known.values() if e is not None), self.free_counts()
+        where = next((n for n in nodes if free(n) + noted >= wanted), None)
         if where is None:
             raise RefusedError(
-                f"{wanted} devices requested, "
-                f"{max((self.count_free(n) for n in nodes), default=0)} left"
+                f"{wanted} devices requested, {max(map(free, nodes), default=0)} left"
             )
         return [self._make_allocation(claim, where) for claim in claims]
 
@@ -81,9 +87,10 @@ class CountedDevices(Driver):
 class Licences(CountedDevices):
     """So many seats, which can be used on any node; as examples/drivers/licences.py."""
 
-    def count_free(self, node: str) -> int:
-        """How many are free, wherever."""
-        return self.devices[EVERYWHERE] - sum(map(_count, self.taken.values()))
+    def free_counts(self) -> Callable[[str], int]:
+        """Returns a function that says how many are free, wherever."""
+        free = self.devices[EVERYWHERE] - sum(map(_count, self.taken.values()))
+        return lambda node: free
 
     def _make_allocation(self, claim: ResourceClaim, where: str) -> Allocation:
         seats = super()._make_allocation(claim, "seats")

@@ -5,7 +5,8 @@ Plans in a trial on the whole cluster state: a placeholder moves only if it fits
 Source: seed 001 (descheduling, the flood of deletions); the order is in docs/warm.md.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import NamedTuple
 
 from stower.framework.companion import TrialScheduler
@@ -39,7 +40,7 @@ class Planner:
         pool's, the oldest first; `mark` says which are not to be gone to; `kept`: one that stays in
         any case."""
         state, names = self._state, self._state.node_names
-        draining: list[str] = []
+        draining: dict[str, None] = {}
         moves: dict[str, tuple[PodEntry, str]] = {}
         entries = sorted(placeholders, key=lambda entry: entry.pod.key)
         with state.trial():
@@ -48,18 +49,19 @@ class Planner:
                 if entry.row < 0 and not self._place(entry, draining):
                     return Plan((), ())  # nothing can be spared
             free = [row for row in rows if row != kept and not users(row)]
-            held = {row: sum(e.row == row for e in entries) for row in free}
-            stays = len(rows)
+            held = Counter(entry.row for entry in entries)
             for row in sorted(free, key=lambda row: held[row]):
-                here = [e for e in entries if e.row == row]
-                if stays <= 1:
+                if len(rows) - len(draining) <= 1:
                     break
-                mark((*draining, names[row]))
-                if self._clear(row, here, [*draining, names[row]]):
-                    draining.append(names[row])
-                    stays -= 1
-                    moves |= {e.uid: (e, names[e.row]) for e in here}
+                draining[names[row]] = None
+                here = [e for e in entries if e.row == row] if held[row] or moves else []
+                if not here:
+                    continue
                 mark(tuple(draining))
+                if self._clear(row, here, draining):
+                    moves |= {e.uid: (e, names[e.row]) for e in here}
+                else:
+                    del draining[names[row]]
         mark(tuple(draining))
         return Plan(tuple(draining), tuple(m for m in moves.values() if m[0].row >= 0))
 
@@ -97,14 +99,14 @@ class Planner:
                     state.assume(entry, was)
         return Plan((), tuple(moves))
 
-    def _place(self, entry: PodEntry, shut: Sequence[str]) -> bool:
+    def _place(self, entry: PodEntry, shut: Container[str]) -> bool:
         row = self._placing.select_row(entry)
         if row < 0 or self._state.node_names[row] in shut:
             return False
         self._state.assume(entry, row)
         return True
 
-    def _clear(self, row: int, here: Sequence[PodEntry], shut: Sequence[str]) -> bool:
+    def _clear(self, row: int, here: Sequence[PodEntry], shut: Container[str]) -> bool:
         """Whether all of these have a place elsewhere, and then they are there."""
         state = self._state
         for entry in here:

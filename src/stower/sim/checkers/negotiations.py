@@ -99,8 +99,9 @@ class Negotiations(Checker):
     def check(self) -> None:
         """At devices, and at claims that nobody uses."""
         for name, process in self.court.negotiators.processes.items():
+            free = process.driver.free_counts()
             for node in process.driver.devices:
-                if process.driver.count_free(node) < 0:
+                if free(node) < 0:
                     raise self.violation(
                         f"driver {name} has allocated more devices of node {node} than it has"
                     )
@@ -180,14 +181,15 @@ class Negotiations(Checker):
             queued = engine.queue.get(pod.metadata.uid) if engine is not None else None
             if engine is None or queued is None:
                 continue
+            wanted: dict[str, int] = {}
+            for claim in own:
+                driver = driver_of(claim, classes)
+                wanted[driver] = wanted.get(driver, 0) + count_requested(claim)
+            drivers = self.court.negotiators.processes
+            free = {name: drivers[name].driver.free_counts() for name in wanted}
             standing = engine.cycle.scores_of(queued.profile, queued.entry)
             for row in (standing >= 0).nonzero()[0].tolist():
                 name = engine.state.node_names[row]
-                wanted: dict[str, int] = {}
-                for claim in own:
-                    driver = driver_of(claim, classes)
-                    wanted[driver] = wanted.get(driver, 0) + count_requested(claim)
-                drivers = self.court.negotiators.processes
-                if all(drivers[d].driver.count_free(name) >= n for d, n in wanted.items()):
+                if all(free[driver](name) >= count for driver, count in wanted.items()):
                     return name
         return ""
