@@ -18,8 +18,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from stower.devices.negotiation.binding import reservation_patch, unusable_reason
+from stower.devices.negotiation.candidates import Rules
 from stower.devices.negotiation.claims import Party, PodNegotiation, driver_of, flag_of
-from stower.devices.negotiation.scheduling import Rules, Step, is_selection, next_step
+from stower.devices.negotiation.scheduling import Step, is_selection, next_step
 from stower.devices.negotiation.turns import preceding_pod
 from stower.driver.author import Allocation
 from stower.driver.ledger import Entry
@@ -156,6 +157,9 @@ class _Ranked(list[str]):
     """Nodes, the best first."""
 
     def names(self) -> list[str]:
+        return self
+
+    def in_domain(self) -> list[str]:
         return self
 
     def select(self, names: Sequence[str]) -> list[str]:

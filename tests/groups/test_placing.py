@@ -6,6 +6,7 @@ import pytest
 
 from stower.assembly import build_engine
 from stower.engine.groups import tree_cycle
+from stower.engine.queue import entities
 from stower.engine.queue.entities import Place
 from stower.framework.events import Listed, Tick
 from stower.framework.plugin import Plugin, Scope
@@ -40,6 +41,20 @@ def test_a_gang_is_placed_as_a_whole_or_not_at_all() -> None:
     api.put(make_node("n2", cpu="1"))
     api.wait(10)
     assert 4 == len(api.bound)
+
+
+def test_many_nodes_on_which_devices_stand_in_for_a_resource_are_enough() -> None:
+    """On each of these nodes the resource counts as unlimited, as far as amounts go."""
+    where = [(f"{zone}{i}", zone) for zone in "ab" for i in range(10)]
+    api = cluster(
+        *(make_node(name, labels={RACK: zone}) for name, zone in where),
+        *(device_slice(name, device("a")) for name, _ in where),
+        device_class(extendedResourceName="example.com/gpu"),
+        make_group("g", 3, key=RACK),
+        *members("g", 3, requests={"example.com/gpu": "1"}),
+    )
+    assert 3 == len(api.bound)
+    assert 1 == len(domains(api, "g", 1))
 
 
 @pytest.mark.behaviour("S3.8")
@@ -543,6 +558,32 @@ def test_what_was_given_up_waits_for_the_end_of_its_backoff(
     again = len(tried)
     api.put(pods[2])
     assert again < len(tried)
+
+
+def test_a_large_search_waits_for_the_end_of_its_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small one is made again as soon as a node comes, while nothing else is to be done."""
+    found, place = [], tree_cycle.place
+
+    def count(problem: Any, effort: int) -> Any:
+        found.append(problem.node_count)
+        return place(problem, effort=effort)
+
+    monkeypatch.setattr(tree_cycle, "place", count)
+    tried = []
+    for large in (1, 1_000):
+        monkeypatch.setattr(entities, "LARGE_SEARCH", large)
+        api = cluster(
+            make_node("n0", cpu="1", labels={RACK: "a"}),
+            make_group("g", 9, key=RACK),
+            *members("g", 9, cpu="1"),
+        )
+        before = len(found)
+        for i in range(1, 4):
+            api.put(make_node(f"n{i}", cpu="1", labels={RACK: "a"}))
+        tried.append(len(found) - before)
+        api.wait(10)
+        assert len(found) > before
+    assert [0, 3] == tried
 
 
 def test_a_tree_is_not_tried_again_for_what_it_was_told() -> None:

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from stower.assembly import build_engine
+from stower.engine.groups import tree_cycle
 from stower.framework.writes import CreateEvent, DeletePod, PatchPodStatus
+from stower.groups.placement import Answer, ExhaustedSearch, place
+from stower.groups.problem import Problem
 from tests.builders import make_node, make_pod
 from tests.device_builders import Agreeing
 from tests.group_builders import RACK, make_composite, make_group, members, racks
@@ -44,6 +47,26 @@ def test_a_gang_preempts_as_many_as_it_needs_and_waits_for_the_last() -> None:
     api.remove(next(p for p in low if p.metadata.name == victims[1]))
     api.wait(10)
     assert {"g-0", "g-1"} == set(api.bound)
+
+
+def test_a_tree_for_which_nobody_has_to_leave_is_placed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first search was given up; the one with everybody gone has found a placement on which
+    all of them may stay."""
+    answers = iter([ExhaustedSearch("plugins")])
+
+    def first_give_up(problem: Problem, effort: int) -> Answer:
+        return next(answers, None) or place(problem, effort=effort)
+
+    monkeypatch.setattr(tree_cycle, "place", first_give_up)
+    low = members("low", 1, cpu="1", node="n1")
+    nodes = [make_node(f"n{cpu}", cpu=f"{cpu}", labels={RACK: f"r{cpu}"}) for cpu in (1, 2)]
+    api = cluster(*nodes, *low, make_group("g", 2, key=RACK, priority=10))
+    for pod in members("g", 2, cpu="1", **HIGH):
+        api.put(pod)
+    assert {"g-0", "g-1"} == set(api.bound)
+    assert not gone(api)
 
 
 def test_victims_are_told_who_comes() -> None:

@@ -1,7 +1,7 @@
 """Pod groups whose pods have claims that drivers allocate: all pods have devices or none keeps any,
 and drivers do not allocate for ever in vain."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from stower.engine.groups.tree_cycle import TreeCycle
-from stower.model.kinds import Pod, ResourceClaim
+from stower.model.kinds import Pod, PodScheduling, ResourceClaim
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.futile_allocations import FutileAllocations
 from stower.sim.script import Script
@@ -82,7 +82,11 @@ def devices(count: int, zone: str = "z", each: int = 1) -> dict[str, int]:
 class Run:
     """A run that breaks no law: when pods were bound, and allocations that ended in vain."""
 
-    def __init__(self, what: Script) -> None:
+    def __init__(
+        self, what: Script, on_scheduling: Callable[[PodScheduling], object] | None = None
+    ) -> None:
+        """`on_scheduling`: is given each version of each PodScheduling."""
+        self._on_scheduling = on_scheduling
         trial = Trial(what, known=())
         self.bound_s: dict[str, float] = {}
         self.futile: dict[str, int] = {}
@@ -99,6 +103,8 @@ class Run:
 
     def _on_change(self, trial: Trial, change: Any) -> None:
         pod = change[2]
+        if isinstance(pod, PodScheduling) and self._on_scheduling is not None:
+            self._on_scheduling(pod)
         if isinstance(pod, Pod) and pod.spec.node_name:
             self.bound_s.setdefault(pod.metadata.name, trial.agenda.now_ns / SECOND_NS)
 
@@ -213,11 +219,28 @@ def test_a_large_group_is_not_placed_again_at_each_answer() -> None:
     load = [*nodes(count), *driver("a", devices(count)), group("g", count), *pods("g", count)]
     attempt = TreeCycle.attempt
 
-    def counted(cycle: TreeCycle, *more: Any) -> Any:
+    def counted(cycle: TreeCycle, *more: Any, **fields: Any) -> Any:
         placements.append(None)
-        return attempt(cycle, *more)
+        return attempt(cycle, *more, **fields)
 
     with patch.object(TreeCycle, "attempt", counted):
         run = Run(script(load, template("g", ONE, of="g")))
     assert count == len(run.bound_s)
     assert len(placements) < count
+
+
+@pytest.mark.parametrize("zones", [1, 2, 8])
+def test_a_group_among_many_nodes_goes_where_its_drivers_have_devices(zones: int) -> None:
+    """Two of three nodes have too few devices, more than drivers can refuse at once: the group is
+    placed on nodes that all of its pods know to be suitable, instead of on those that nobody was
+    asked about yet, again and again."""
+    names = [f"z{i % zones}-{i}" for i in range(400)]
+    load = [node(name, name.partition("-")[0]) for name in names]
+    load += driver("a", {name: 2 if i % 3 == 0 else 1 for i, name in enumerate(names)})
+    load += [group("g", 6), *pods("g", 6)]
+    rounds: dict[str, int] = {}
+    what = script(load, template("g", ("a", 2), of="g"), activeMs=60_000)
+    run = Run(what, lambda said: rounds.update({said.metadata.name: said.spec.round}))
+    assert 6 == len(run.bound_s)
+    assert max(rounds.values()) <= 3
+    assert not run.futile

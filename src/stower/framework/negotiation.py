@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus
-from stower.state.arrays import Ints
+from stower.state.arrays import Bools, Ints
 
 
 class FeasibleNodes(Protocol):
@@ -36,6 +36,10 @@ class FeasibleNodes(Protocol):
     @property
     def count(self) -> int:
         """The number of feasible rows."""
+
+    def domain_rows(self) -> Bools | None:
+        """Returns bool[row_limit]: the rows in the topology domain of the chosen row, where the
+        tree's other pods have to be, or preferably are; None where it has no topology."""
 
     def ranked_rows(self, among: Ints | None = None) -> Sequence[int]:
         """Returns the feasible rows, the best first, or only those in `among`. Empty where no row

@@ -322,6 +322,12 @@ class Plugin:
         first have to give back what they have. Changes nothing in a trial."""
         return False
 
+    def asked_rows(self, pod: Pod, state: ClusterState) -> Bools | None:
+        """Returns bool[row_limit]: the rows about which other components were asked for a pod of a
+        tree; a placement on other rows needs more questions first. None where nobody was asked. For
+        plugins that negotiate."""
+        return None
+
     def awaits_more(self, pods: Sequence[Pod], state: ClusterState, event: ClusterEvent) -> bool:
         """Returns whether the event is an answer of another component about one of these pods of a
         tree, which wait for answers, and only the answers that are still missing allow the next

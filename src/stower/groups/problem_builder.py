@@ -8,7 +8,7 @@ group is bound to by its placed pods. Must not know how the problem is solved.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from stower.groups.tree import Tree, TreeGroup, completed_groups
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
+
+# Of a resource on all nodes together. Some nodes have unlimited amounts: sums must not overflow.
+AMOUNTS_MAX: Final = 1 << 60
 
 # Of a pod: what tells it from others of its group, and bool[row_limit], where it may go.
 Sorted = Callable[[PodEntry], tuple[object, Bools]]
@@ -93,6 +96,7 @@ class Builder:
             free[r] = room.free(everywhere)[rows]
         self._keep(rooms, free, rows, {e.uid for es in pending for e in es}, priority)
         free, demands = reduced(np.maximum(free, 0), demands)
+        free = np.minimum(free, AMOUNTS_MAX // max(len(rows), 1))
         names = [room.name for room in rooms]
         scopes, groups = self._groups(rows, parts)
         kinds = tuple(

@@ -54,6 +54,15 @@ class Tree(msgspec.Struct, frozen=True, gc=False):
         """The indices of the PodGroups."""
         return [g for g, group in enumerate(self.groups) if not group.which.is_composite]
 
+    def topology_keys(self, g: int) -> tuple[str, ...]:
+        """Returns the node labels whose values the pods of a group share, or preferably share,
+        because of it or of a group above it."""
+        keys: list[str] = []
+        while g >= 0:
+            keys += (self.groups[g].topology, self.groups[g].preferred)
+            g = self.groups[g].parent
+        return tuple(dict.fromkeys(key for key in keys if key))
+
 
 def tree_of(groups: Groups, root: GroupKey) -> Tree:
     """Returns the current tree of a root group."""

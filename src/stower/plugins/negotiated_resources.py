@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from stower.devices.negotiation.binding import NegotiatedBinding, Turns, full_reason
+from stower.devices.negotiation.candidates import Rules
 from stower.devices.negotiation.claims import (
     Party,
     PodNegotiation,
@@ -28,7 +29,6 @@ from stower.devices.negotiation.claims import (
 from stower.devices.negotiation.scheduling import (
     WAITS_FOR_ALLOCATION,
     WAITS_FOR_DEALLOCATION,
-    Rules,
     has_next_step,
     is_selection,
     next_step,
@@ -284,6 +284,19 @@ class NegotiatedResources(Plugin):
         negotiations = [self.negotiation(pod, state) for pod in pods]
         return begin_attempt([n for n in negotiations if n.parties], state, can_be_placed)
 
+    def asked_rows(self, pod: Pod, state: ClusterState) -> Bools | None:
+        """Returns the nodes of the last round of questions, and those that were refused before."""
+        negotiation = self.negotiation(pod, state)
+        seen = negotiation.scheduling
+        if seen is None or not negotiation.is_ours or not negotiation.pending:
+            return None
+        found = np.zeros(state.row_limit, np.bool_)
+        for name in (*(seen.spec.potential_nodes or ()), *negotiation.refusals_by_node()):
+            row = state.row_of(name)
+            if 0 <= row < state.row_limit:
+                found[row] = True
+        return found
+
     def awaits_more(self, pods: Sequence[Pod], state: ClusterState, event: ClusterEvent) -> bool:
         """Returns whether drivers still have to answer about some of the pods, after an answer
         about one of them. A node that is refused after it was selected, and a claim that goes away,
@@ -475,6 +488,15 @@ class _RankedNodes:
         """Returns the names of all feasible nodes, best first."""
         names = self._state.node_names
         return [names[row] for row in self._feasible.ranked_rows()]
+
+    def in_domain(self) -> list[str]:
+        """Returns the feasible nodes in the topology domain of the pod's tree, best first; all
+        where the tree has no topology."""
+        rows = self._feasible.domain_rows()
+        if rows is None:
+            return self.names()
+        names = self._state.node_names
+        return [names[row] for row in self._feasible.ranked_rows(np.flatnonzero(rows))]
 
     def select(self, names: Sequence[str]) -> list[str]:
         """Returns the feasible nodes among these, best first."""

@@ -14,6 +14,7 @@ from stower.devices.negotiation.claims import PodNegotiation, TreeRank, driver_o
 from stower.devices.negotiation.trees import (
     ANY_NODE,
     ClaimId,
+    Pool,
     TreeNegotiation,
     TreeNegotiations,
     TreeTurn,
@@ -155,14 +156,19 @@ class _TreeContext:
         self.now_ns = state.now_ns
         self._state = state
 
-    def claims_in_use(self, drivers: Collection[str]) -> Iterable[ClaimId]:
+    def claims_in_use(self, drivers: Collection[str]) -> Iterable[tuple[ClaimId, Pool]]:
         """See TreeSurroundings."""
-        devices, classes = self._state.devices, self._state.negotiations.classes
-        for claim in devices.api_claims():
-            key = claim.metadata.key
-            if claim.status.allocation is not None and driver_of(claim, classes) in drivers:
-                if any(not entry.is_assumed for entry in devices.users(key).values()):
-                    yield key, claim.metadata.uid
+        state, classes = self._state, self._state.negotiations.classes
+        for claim in state.devices.api_claims():
+            key, allocation = claim.metadata.key, claim.status.allocation
+            driver = driver_of(claim, classes) if allocation is not None else ""
+            if allocation is None or driver not in drivers:
+                continue
+            rows = [e.row for e in state.devices.users(key).values() if not e.is_assumed]
+            if rows:
+                is_anywhere = allocation.node_selector is None or rows[0] < 0
+                node = ANY_NODE if is_anywhere else state.node_names[rows[0]]
+                yield (key, claim.metadata.uid), (driver, node)
 
     def is_in_use(self, claim: ClaimId) -> bool:
         """See TreeSurroundings."""

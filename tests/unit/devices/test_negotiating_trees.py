@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from stower.devices.negotiation.candidates import Rules
 from stower.devices.negotiation.claims import Party, PodNegotiation, TreeRank
 from stower.devices.negotiation.scheduling import (
     NO_PLACE_FOR_GROUP,
     WAITS_FOR_GROUP,
-    Rules,
     Step,
     next_step,
 )
@@ -19,7 +19,9 @@ from stower.devices.negotiation.trees import (
     ANY_NODE,
     DELAY_NS,
     DELAY_NS_MAX,
+    RETRYING_ATTEMPTS,
     ClaimId,
+    Pool,
     TreeNegotiation,
     TreeTurn,
     delay_for,
@@ -40,10 +42,10 @@ class Pieces:
 
     def __init__(self) -> None:
         self.now_ns = 0
-        self.in_use: list[ClaimId] = []
+        self.in_use: dict[ClaimId, Pool] = {}
 
-    def claims_in_use(self, drivers: Collection[str]) -> Iterable[ClaimId]:
-        return [*self.in_use] if DRIVER in drivers else []
+    def claims_in_use(self, drivers: Collection[str]) -> Iterable[tuple[ClaimId, Pool]]:
+        return self.in_use.items() if DRIVER in drivers else []
 
     def is_in_use(self, claim: ClaimId) -> bool:
         return claim in self.in_use
@@ -75,8 +77,13 @@ class Pieces:
 class Ranked(list[str]):
     """Feasible nodes, the best first."""
 
+    domain = ""  # what the names of nodes in the domain begin with
+
     def names(self) -> list[str]:
         return [*self]
+
+    def in_domain(self) -> list[str]:
+        return [name for name in self if name.startswith(self.domain)]
 
     def select(self, names: Sequence[str]) -> list[str]:
         return [name for name in self if name in names]
@@ -139,21 +146,27 @@ def begun(*pods: PodNegotiation, around: Pieces) -> TreeNegotiation:
     return known
 
 
+def fail_attempt(
+    known: TreeNegotiation, around: Pieces, attempt: int, node: str, size: int, learns: bool
+) -> None:
+    """One pod gets a device of the node, the other none, and the first gives it back."""
+    have = negotiation("p", node, on=node, count=size, attempt=attempt - 1)
+    lacks = negotiation("q", node, [node] if learns else [], attempt=attempt - 1)
+    known.begin(have)
+    known.begin(negotiation("q"))
+    known.update(KEY, [have, lacks], around)
+    known.fail(around.now_ns)
+    known.is_failed = True
+    back = [negotiation(name, attempt=attempt) for name in "pq"]
+    known.update(KEY, back, around)
+
+
 def after_attempts(count: int, around: Pieces, learns: bool) -> TreeNegotiation:
     """A tree whose pods have given back their devices so many times."""
     known = begun(negotiation("p"), negotiation("q"), around=around)
     for attempt in range(1, count + 1):
         size = 2 + count - attempt  # each time less is known to be there
-        node = f"n{attempt}" if learns else "n1"
-        have = negotiation("p", node, on=node, count=size, attempt=attempt - 1)
-        lacks = negotiation("q", node, [node] if learns else [], attempt=attempt - 1)
-        known.begin(have)
-        known.begin(negotiation("q"))
-        known.update(KEY, [have, lacks], around)
-        known.fail(around.now_ns)
-        known.is_failed = True
-        back = [negotiation(name, attempt=attempt) for name in "pq"]
-        known.update(KEY, back, around)
+        fail_attempt(known, around, attempt, f"n{attempt}" if learns else "n1", size, learns)
     return known
 
 
@@ -223,14 +236,48 @@ def test_after_the_delay_what_was_learned_is_forgotten() -> None:
 
 def test_devices_that_a_running_pod_leaves_end_the_delay() -> None:
     around = Pieces()
-    around.in_use = [("default/other", "1"), ("default/more", "2")]
+    around.in_use = {
+        ("default/other", "1"): (DRIVER, "n1"),
+        ("default/more", "2"): (DRIVER, "n2"),
+    }
     known = after_attempts(1, around, False)
     back = [negotiation(name, attempt=1) for name in "pq"]
     known.update(KEY, back, around)
     assert known.not_before_ns
-    around.in_use.pop()
+    around.in_use.popitem()
     known.update(KEY, back, around)
     assert 0 == known.not_before_ns
+
+
+def test_devices_that_were_not_lacking_change_nothing_when_they_are_left() -> None:
+    around = Pieces()
+    around.in_use = {
+        ("default/other", "1"): (DRIVER, "n1"),
+        ("default/more", "2"): (DRIVER, "n2"),
+    }
+    known = after_attempts(4, around, True)
+    assert (DRIVER, "n1") in known.capacity
+    del known.capacity[DRIVER, "n2"]
+    until_ns, back = known.not_before_ns, [negotiation(name, attempt=4) for name in "pq"]
+    del around.in_use["default/more", "2"]
+    known.update(KEY, back, around)
+    assert until_ns == known.not_before_ns
+    del around.in_use["default/other", "1"]
+    known.update(KEY, back, around)
+    assert ({}, 0) == (known.capacity, known.not_before_ns)
+
+
+def test_after_many_attempts_none_follows_at_once() -> None:
+    """Whatever is learned: more devices than any node has would be asked for, for ever."""
+    known, around = TreeNegotiation(), Pieces()
+    at_once = []
+    for attempt in range(1, 2 * RETRYING_ATTEMPTS):
+        around.now_ns = known.not_before_ns
+        known.update(KEY, [negotiation(name, attempt=attempt - 1) for name in "pq"], around)
+        fail_attempt(known, around, attempt, f"n{attempt}", 2, learns=True)
+        if known.not_before_ns == around.now_ns:
+            at_once.append(attempt)
+    assert [1, 2, 3, 5, 6, 7] == at_once
 
 
 def test_after_a_restart_a_tree_that_has_failed_before_waits() -> None:
@@ -276,6 +323,24 @@ def test_a_pod_of_a_tree_only_asks_at_first() -> None:
     assert alone is not None
     assert isinstance(alone.write, CreateObject)
     assert "n1" == alone.write.body["spec"]["selectedNode"]
+
+
+def test_nodes_of_the_domain_and_those_that_suit_are_asked_about_first() -> None:
+    """Pods of a tree need nodes of one domain that all of them know to be suitable."""
+    around, rules = Pieces(), Rules(nodes_max=4)
+    ranked = Ranked(["b1", "b2", "b3", "a1", "a2", "a3", "a4", "a5"])
+    ranked.domain = "a"
+    turn = TreeTurn("a5", False, False, 0, 0, 0)
+    for asked, refused, wanted in (
+        (["b1"], [], ["a5", "a1", "a2", "a3"]),
+        (["b1", "a2", "a3", "a4"], ["a3", "a4"], ["a5", "a2", "a1", "b1"]),
+    ):
+        pod = negotiation("p", candidates=asked, refused=refused)
+        ranked[:] = [name for name in ranked if name not in refused]
+        step = next_step(pod, around, ranked, rules, turn)
+        assert step is not None
+        assert isinstance(step.write, PatchObject)
+        assert wanted == step.write.patch["spec"]["potentialNodes"]
 
 
 def test_a_node_that_was_not_asked_about_is_asked_about_first() -> None:

@@ -8,9 +8,16 @@ Source: KEP-3063; seed 000. Each rule has a failure that it prevents, and that a
 tests/property/test_negotiation_model.py.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
+from stower.devices.negotiation.candidates import (
+    RankedNodes,
+    Rules,
+    Surroundings,
+    all_nodes,
+    candidates,
+    candidates_of_tree,
+)
 from stower.devices.negotiation.claims import (
     Party,
     PodNegotiation,
@@ -23,7 +30,6 @@ from stower.devices.negotiation.trees import TreeTurn, with_jitter
 from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus, patch_of
 from stower.model.kinds import PodScheduling, ResourceClaim
 from stower.model.kinds.pod import PodCondition
-from stower.model.kinds.pod_scheduling import NODES_MAX
 from stower.model.kinds.resource_claim import DEALLOCATION_REASON_MAX, DEALLOCATION_REQUESTED
 from stower.model.times import SECOND_NS
 
@@ -38,61 +44,6 @@ TOUCHED: Final = "stower.dev/ClaimGivenBack"
 PATIENCE_NS_MAX: Final = 600 * SECOND_NS
 
 StepWrite = CreateObject | PatchObject | PatchPodStatus
-
-
-class Rules(NamedTuple):
-    """How long to wait; and rules that can be left out, to show what they are good for."""
-
-    answer_ns: int = 30 * SECOND_NS  # for the answers of drivers where there are several claims
-    selection_ns: int = 30 * SECOND_NS  # for drivers to allocate; doubles with each attempt
-    refresh_ns: int = 30 * SECOND_NS  # between rounds, once all nodes were asked about
-    turn_ns: int = 10 * SECOND_NS  # for pods of higher rank to go first
-    nodes_max: int = NODES_MAX
-    without: frozenset[str] = frozenset()
-
-
-class Surroundings(Protocol):
-    """The cluster state that the rules read for one negotiation."""
-
-    now_ns: int
-
-    def is_available_on(self, claim: ResourceClaim, node_name: str) -> bool:
-        """Returns whether an allocated claim can be used on the node."""
-
-    def has_common_node(self, claims: Sequence[ResourceClaim]) -> bool:
-        """Returns whether all of these allocated claims can be used on one node."""
-
-    def has_node(self, node_name: str) -> bool:
-        """Returns whether the node exists."""
-
-    def is_unbound(self, uid: str) -> bool:
-        """Returns whether the pod exists and has no node; an unknown pod counts as bound."""
-
-    def preceding_pod(self, negotiation: PodNegotiation, by_rank: bool) -> str:
-        """Returns the pod (namespace/name) whose selection comes before this one (S5), "" for none.
-
-        `by_rank`: pods of higher rank also come before this one.
-        """
-
-    def first_seen_ns(self, what: str, state: object) -> int:
-        """Returns the time at which `what` of this negotiation was first seen with this state."""
-
-    def interleave(self, names: Sequence[str]) -> list[str]:
-        """Returns the nodes, round robin over their kinds: each prefix has nodes of each kind."""
-
-
-class RankedNodes(Protocol):
-    """The nodes that would do for a pod, the best first."""
-
-    def __bool__(self) -> bool: ...
-
-    def __len__(self) -> int: ...
-
-    def names(self) -> list[str]:
-        """All of them."""
-
-    def select(self, names: Sequence[str]) -> list[str]:
-        """Those that are among these."""
 
 
 class Step(NamedTuple):
@@ -354,7 +305,7 @@ def _has_asked_all(
     seen = negotiation.scheduling
     if seen is None or seen.spec.round < 3:
         return False
-    parts = -(-len(_all_nodes(negotiation, around, ranked.names())) // rules.nodes_max)
+    parts = -(-len(all_nodes(negotiation, around, ranked.names())) // rules.nodes_max)
     return 1 < parts < seen.spec.round
 
 
@@ -370,9 +321,11 @@ def _ask(
     about one claim only, its driver may begin with the best at once (S3). For a pod of a tree, the
     node of the placement is among them, and nothing is selected."""
     seen, pending = negotiation.scheduling, negotiation.pending
-    nodes = _candidates(negotiation, around, ranked.names(), rules)
-    if turn is not None and turn.node not in nodes:
-        nodes = [turn.node, *nodes[: rules.nodes_max - 1]]
+    nodes = (
+        candidates(negotiation, around, ranked.names(), rules)
+        if turn is None
+        else candidates_of_tree(negotiation, around, ranked, rules, turn.node)
+    )
     spec: dict[str, Any] = {"potentialNodes": nodes}
     first = seen.spec.attempt == 0 if seen is not None else True
     select = (
@@ -405,35 +358,6 @@ def _ask(
     body = {"metadata": {**names, "ownerReferences": [owner]}, "spec": spec}
     write = CreateObject(0, PodScheduling, meta.namespace, meta.name, meta.uid, body)
     return Step(message, write, nominate, due_ns)
-
-
-def _candidates(
-    negotiation: PodNegotiation, around: Surroundings, ranked: Sequence[str], rules: Rules
-) -> list[str]:
-    """At most `nodes_max`, the best first. At first the best of each sort of node; where there are
-    more, a part of all nodes in each later round, in an order that does not depend on what was said
-    so far: nobody remembers all who have refused."""
-    if len(ranked) <= rules.nodes_max:
-        return list(ranked)
-    seen = negotiation.scheduling
-    order = around.interleave(ranked)
-    if seen is not None:
-        whole = around.interleave(_all_nodes(negotiation, around, ranked))
-        start = (seen.spec.round - 1) * rules.nodes_max % len(whole)
-        left = {*ranked}.difference(seen.spec.potential_nodes or ())
-        order = [name for name in (*whole[start:], *whole[:start]) if name in left]
-    chosen = {*order[: rules.nodes_max]}
-    return [name for name in ranked if name in chosen]
-
-
-def _all_nodes(
-    negotiation: PodNegotiation, around: Surroundings, ranked: Sequence[str]
-) -> list[str]:
-    """Those that would do for the scheduler, as far as that is known, by name."""
-    seen = negotiation.scheduling
-    asked = (seen.spec.potential_nodes if seen is not None else None) or ()
-    refused = [name for name in (*asked, *negotiation.refusals_by_node()) if around.has_node(name)]
-    return sorted({*ranked, *refused})
 
 
 def _refusal_message(negotiation: PodNegotiation) -> str:

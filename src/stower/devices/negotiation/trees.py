@@ -4,7 +4,7 @@ A driver answers about each pod alone, so that its answers do not show that a no
 than the pods of the tree need together. That shows when pods of the tree have devices of the node
 and the driver refuses the node to another one. The tree then gives back all its devices, and plans
 again with the learned number of devices. The number expires, as drivers do not publish devices:
-after 30 s, doubling with each attempt to 10 minutes, or when a running pod gives back its devices.
+after 30 s, doubling with each attempt to 10 minutes, or when a running pod gives back such devices.
 
 The number of attempts is in the PodSchedulings (spec.attempt). The rest is lost in a restart: the
 tree then waits for as long before it asks for devices.
@@ -28,6 +28,9 @@ PATIENT_ATTEMPTS: Final = 2
 JITTER_PARTS: Final = 1_000
 # So many attempts in a row follow at once, each with a smaller capacity than the one before.
 RETRIES_MAX: Final = 3
+# No attempt after so many is followed by another at once: what such a tree needs may not exist, and
+# each attempt keeps devices from others for a while.
+RETRYING_ATTEMPTS: Final = 8
 TREES_MAX: Final = 10_000  # with more, the oldest are forgotten
 # In place of a node: devices of an allocation that all nodes can use.
 ANY_NODE: Final = ""
@@ -63,8 +66,9 @@ class TreeSurroundings(Protocol):
 
     now_ns: int
 
-    def claims_in_use(self, drivers: Collection[str]) -> Iterable[ClaimId]:
-        """Yields the claims of these drivers that pods with a node use."""
+    def claims_in_use(self, drivers: Collection[str]) -> Iterable[tuple[ClaimId, Pool]]:
+        """Yields the claims of these drivers that pods with a node use, and whose devices these
+        are: of the driver on that node, or on any."""
 
     def is_in_use(self, claim: ClaimId) -> bool:
         """Returns whether the claim is still allocated."""
@@ -96,7 +100,7 @@ class TreeNegotiation:
         self._retries = 0
         # Nodes that were refused to each pod when the tree began, by the pod's uid.
         self._refused: dict[str, frozenset[str]] = {}
-        self._in_use: tuple[ClaimId, ...] = ()  # claims of others when the last attempt failed
+        self._in_use: dict[ClaimId, Pool] = {}  # claims of others when the last attempt failed
 
     def update(
         self, key: str, negotiations: Sequence[PodNegotiation], around: TreeSurroundings
@@ -115,8 +119,7 @@ class TreeNegotiation:
         elif not self.is_begun and self._is_new and self.attempt:
             self._wait(negotiations, delay_ns, around)
         if not self.is_begun and self.expires_ns:
-            has_others_left = not all(map(around.is_in_use, self._in_use))
-            if around.now_ns >= self.expires_ns or has_others_left:
+            if around.now_ns >= self.expires_ns or self._has_others_left(around):
                 self._forget()
         self._is_new = False
 
@@ -174,7 +177,9 @@ class TreeNegotiation:
         self, negotiations: Sequence[PodNegotiation], delay_ns: int, around: TreeSurroundings
     ) -> None:
         """Nothing is held any more: plans again at once if something was learned, else later."""
-        is_repeated = self._has_learned and self._retries < RETRIES_MAX
+        is_repeated = (
+            self._has_learned and self._retries < RETRIES_MAX and self.attempt < RETRYING_ATTEMPTS
+        )
         self._wait(negotiations, delay_ns, around)
         self._retries += 1
         if is_repeated:
@@ -188,11 +193,20 @@ class TreeNegotiation:
     ) -> None:
         self.not_before_ns = self.expires_ns = around.now_ns + delay_ns
         drivers = dict.fromkeys(driver for n in negotiations for driver in n.drivers)
-        self._in_use = tuple(around.claims_in_use(drivers))
+        self._in_use = dict(around.claims_in_use(drivers))
+
+    def _has_others_left(self, around: TreeSurroundings) -> bool:
+        """Returns whether others have given back devices that may have been lacking: where the
+        tree has learned of which there are too few, some of these."""
+        return any(
+            not self.capacity or pool in self.capacity
+            for claim, pool in self._in_use.items()
+            if not around.is_in_use(claim)
+        )
 
     def _forget(self) -> None:
         self.capacity = {}
-        self._in_use = ()
+        self._in_use = {}
         self.not_before_ns = self.expires_ns = self._retries = 0
 
 

@@ -5,7 +5,7 @@ Must not know the queue, writes or time.
 Source: kube-scheduler schedule_one.go schedulePod; framework/runtime.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -211,27 +211,35 @@ class SchedulingCycle:
         row: int,
         is_of_tree: bool = False,
         may_select: bool = False,
+        topology_keys: Sequence[str] = (),
     ) -> tuple[Plugin, Wait] | None:
         """Returns what other components have to accept before the pod is bound to the row that was
         chosen last (-1: no row), and the plugin that requires it; None if no plugin requires
         anything. `is_of_tree`: the row was chosen together with rows for other pods; `may_select`:
-        all of these pods are ready."""
+        all of these pods are ready; `topology_keys`: see `negotiate_at`."""
         for plugin in profile.plugins_for(entry.shape).negotiating:
             best = self._with_room(profile, entry) if row >= 0 else None
             tie = pod_hash(self._seed, entry.uid)
-            found = _FeasibleRows(best, row, self._state, tie, is_of_tree, may_select)
+            found = _FeasibleRows(
+                best, row, self._state, tie, is_of_tree, may_select, topology_keys
+            )
             wait = plugin.negotiate(entry.pod, entry.shape, self._state, found)
             if wait is not None:
                 return plugin, wait
         return None
 
     def negotiate_at(
-        self, profile: Profile, entry: PodEntry, row: int, may_select: bool
+        self,
+        profile: Profile,
+        entry: PodEntry,
+        row: int,
+        may_select: bool,
+        topology_keys: Sequence[str] = (),
     ) -> tuple[Plugin, Wait] | None:
         """Does the same as `negotiate` for a row that was chosen for the pod together with other
-        pods."""
+        pods, with which it shares the values of these keys."""
         self._last = self.scores_of(profile, entry)
-        return self.negotiate(profile, entry, row, True, may_select)
+        return self.negotiate(profile, entry, row, True, may_select, topology_keys)
 
     def _with_room(self, profile: Profile, entry: PodEntry) -> Ints:
         """Returns the last scores without rows that are full with the pods nominated there:
@@ -353,8 +361,10 @@ class _FeasibleRows:
         pod: int,
         is_of_tree: bool = False,
         may_select: bool = False,
+        topology_keys: Sequence[str] = (),
     ) -> None:
         self.chosen_row = row
+        self._topology_keys = topology_keys
         self.is_of_tree = is_of_tree
         self.may_select = may_select
         self._best = best
@@ -371,6 +381,17 @@ class _FeasibleRows:
     def count(self) -> int:
         """The number of feasible rows."""
         return 0 if self._best is None else int(np.count_nonzero(self._best >= 0))
+
+    def domain_rows(self) -> Bools | None:
+        """Returns the rows that share the chosen row's values of the topology keys."""
+        state = self._state
+        if not self._topology_keys or self.chosen_row < 0:
+            return None
+        found = np.ones(state.row_limit, np.bool_)
+        for key in self._topology_keys:
+            codes = state.labels.codes(key, state.all_rows)
+            found &= codes == codes[self.chosen_row]
+        return found
 
     def ranked_rows(self, among: Ints | None = None) -> list[int]:
         """Returns the feasible rows, the best first, equal ones in the order of ties."""

@@ -138,6 +138,7 @@ class TreeAttempts:
             return
         if members:
             queued.profile = members[0].profile  # the pod that the tree was queued with may be gone
+        queued.pairs_searched = len(members) * self._state.node_count
         for member in members:
             member.attempts += 1
         try:
@@ -145,7 +146,9 @@ class TreeAttempts:
                 self._continue_giving_back(queued)
                 return
             pending = pending_of(tree, members)
-            found = self._tree_cycle.attempt(queued.profile, tree, pending, queued.exhausted_count)
+            found = self._tree_cycle.attempt(
+                queued.profile, tree, pending, queued.exhausted_count, prefers_asked=True
+            )
         except ATTEMPT_ERRORS as error:  # only this tree's attempt fails
             self.fail(queued, str(error))
             return
@@ -221,7 +224,7 @@ class TreeAttempts:
         return queued.retry_ns or None
 
     def _assume(self, queued: QueuedTree, tree: Tree, plan: Plan) -> None:
-        if queued.profile.negotiating_plugins and self._wait(queued, plan):
+        if queued.profile.negotiating_plugins and self._wait(queued, tree, plan):
             return
         if not all(has_binder(member) for member, _ in plan):
             self.fail(queued, NO_BINDER)
@@ -252,14 +255,14 @@ class TreeAttempts:
             self._report(queued, TreeResult([], NO_MORE))
             queued.error_count = errors
 
-    def _wait(self, queued: QueuedTree, plan: Plan) -> bool:
+    def _wait(self, queued: QueuedTree, tree: Tree, plan: Plan) -> bool:
         """Parks the tree where others have to accept the nodes of some of its pods first. Returns
         False where they need not."""
-        waits = self._negotiate(queued, plan, False)
+        waits = self._negotiate(queued, tree, plan, False)
         if not waits:
             return False
         if all(wait.is_ready for _, _, wait in waits):
-            waits = self._negotiate(queued, plan, True)
+            waits = self._negotiate(queued, tree, plan, True)
         if any(wait.is_stalled for _, _, wait in waits):
             returns = self._find_returns(queued)
             waits = [found for found in waits if found[0].uid not in returns]
@@ -293,13 +296,17 @@ class TreeAttempts:
         return awaits_more
 
     def _negotiate(
-        self, queued: QueuedTree, plan: Plan, may_select: bool
+        self, queued: QueuedTree, tree: Tree, plan: Plan, may_select: bool
     ) -> list[tuple[QueuedPod, Plugin, Wait]]:
         """Returns what the pods of the plan wait for, without those that wait for nothing."""
         waits = []
+        keys = {tree.groups[g].which.key: tree.topology_keys(g) for g in tree.leaves()}
         for member, row in plan:
+            group = f"{member.pod.metadata.namespace}/{member.pod.group_name}"
             try:
-                found = self._cycle.negotiate_at(queued.profile, member.entry, row, may_select)
+                found = self._cycle.negotiate_at(
+                    queued.profile, member.entry, row, may_select, keys.get(group, ())
+                )
             except ATTEMPT_ERRORS:
                 continue  # `_assume` meets it again, and reports it
             if found is not None:
@@ -325,6 +332,9 @@ class TreeAttempts:
             message = f"{found.message}. preemption: {victims.why_not}"
             kept = dict.fromkeys(queued.members) if victims.why_not == ONGOING else {}
             return self._report(queued, found._replace(message=message), kept)
+        if not victims.victims:
+            self._assume(queued, tree, victims.plan)
+            return ""
         nodes = {member.uid: self._state.node_names[row] for member, row in victims.plan}
         note = self._report(queued, found, nodes)
         for node_name in dict.fromkeys(nodes.values()):

@@ -9,7 +9,7 @@ Must not know the queue, writes or time.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -45,6 +45,8 @@ GROWING_ATTEMPTS: Final = EFFORT_MAX.bit_length() - 1
 
 NO_MORE: Final = "The group has its minimum; there is no room for this pod"
 
+NO_ROWS: Final[Mapping[str, Bools]] = {}
+
 Plan = list[tuple[QueuedPod, int]]
 
 
@@ -72,40 +74,92 @@ class TreeCycle:
         self.solver_failed: SolverFailed | None = None
 
     def attempt(
-        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], exhausted_count: int = 0
+        self,
+        profile: Profile,
+        tree: Tree,
+        pending: list[list[QueuedPod]],
+        exhausted_count: int = 0,
+        *,
+        prefers_asked: bool = False,
     ) -> TreeResult:
         """Returns where the tree's pending pods go. pending: by group, its pods without a node, in
         their order; exhausted_count: preceding attempts without a result, each of which doubles
-        the budget."""
+        the budget; prefers_asked: for pods that negotiate, nodes about which others were asked and
+        did not refuse them come before all others, as long as no more pods fit on others: else the
+        pods would be placed where nobody was asked yet, again and again."""
         effort = min(1 << exhausted_count, EFFORT_MAX)
-        top = tree.groups[0]
-        if len(tree.groups) == 1 and not (top.topology or top.preferred):
-            plan = self._place_one_by_one(profile, pending[0])
-            if plan is not None:
-                return TreeResult(plan)
+        asked = self._asked_rows(profile, pending) if prefers_asked else {}
+        among_asked = TreeResult([])
         try:
-            attempt = _Attempt(
-                self._state, self._cycle, profile, tree, pending, effort, self.solver_failed
-            )
-            if any(group.preferred for group in tree.groups):
-                found = attempt.run(requires_preferred=True)
-                if found.plan:
-                    return found
-                attempt = _Attempt(
-                    self._state, self._cycle, profile, tree, pending, effort, self.solver_failed
-                )
-            return attempt.run()
+            if asked:
+                among_asked = self._search(profile, tree, pending, effort, asked)
+                if len(among_asked.plan) == sum(map(len, pending)):
+                    return among_asked
+            found = self._search(profile, tree, pending, effort, {})
         except DomainConflictError as error:
             message = f"cannot determine domain for already scheduled pods: {error}"
             return TreeResult([], message, resolvable=False)
+        return found if len(found.plan) > len(among_asked.plan) or not asked else among_asked
 
-    def _place_one_by_one(self, profile: Profile, members: list[QueuedPod]) -> Plan | None:
+    def _asked_rows(self, profile: Profile, pending: list[list[QueuedPod]]) -> Mapping[str, Bools]:
+        """Returns bool[row_limit] by the pod's uid: the rows about which others were asked. Without
+        pods that were asked about all rows."""
+        found: dict[str, Bools] = {}
+        for queued in (q for pods in pending for q in pods) if profile.negotiating_plugins else ():
+            evaluation = self._cycle.evaluation(profile, queued.entry.shape)
+            for plugin in evaluation.plugins.negotiating:
+                rows = plugin.asked_rows(queued.pod, self._state)
+                if rows is not None and (evaluation.best[: len(rows)][~rows] >= 0).any():
+                    found[queued.uid] = found.get(queued.uid, True) & rows
+        return found
+
+    def _search(
+        self,
+        profile: Profile,
+        tree: Tree,
+        pending: list[list[QueuedPod]],
+        effort: int,
+        among: Mapping[str, Bools],
+    ) -> TreeResult:
+        """Searches a placement. `among`: bool[row_limit], the only rows for some pods, by uid."""
+        top = tree.groups[0]
+        if len(tree.groups) == 1 and not (top.topology or top.preferred):
+            plan = self._place_one_by_one(profile, pending[0], among)
+            if plan is not None:
+                return TreeResult(plan)
+        if any(group.preferred for group in tree.groups):
+            attempt = self._attempt(profile, tree, pending, effort, among)
+            found = attempt.run(requires_preferred=True)
+            if found.plan:
+                return found
+        return self._attempt(profile, tree, pending, effort, among).run()
+
+    def _attempt(
+        self,
+        profile: Profile,
+        tree: Tree,
+        pending: list[list[QueuedPod]],
+        effort: int,
+        among: Mapping[str, Bools],
+    ) -> "_Attempt":
+        return _Attempt(
+            self._state, self._cycle, profile, tree, pending, effort, self.solver_failed, among
+        )
+
+    def _place_one_by_one(
+        self, profile: Profile, members: list[QueuedPod], among: Mapping[str, Bools]
+    ) -> Plan | None:
         """Places the pods of a group without topology one after another; None where one does not
         fit."""
         plan = []
+        no_points = np.zeros(self._state.row_limit, np.int64)
         with self._state.trial():
             for queued in members:
-                row = self._cycle.choose(profile, queued.entry)
+                allowed = among.get(queued.uid)
+                if allowed is None:
+                    row = self._cycle.choose(profile, queued.entry)
+                else:
+                    row = self._cycle.choose_among(profile, queued.entry, allowed, no_points)
                 if row < 0:
                     return None
                 _assume(self._state, profile, queued.entry, row)
@@ -125,7 +179,9 @@ class _Attempt:
         pending: list[list[QueuedPod]],
         effort: int,
         solver_failed: SolverFailed | None = None,
+        among: Mapping[str, Bools] = NO_ROWS,
     ) -> None:
+        self._among = among  # the only rows for some pods, by uid
         self._effort = effort
         self._solver_failed = solver_failed
         self._state = state
@@ -209,6 +265,8 @@ class _Attempt:
             codes = plugin.filter_pod(entry.pod, entry.shape, self._state)
             if codes is not None:
                 mask = mask & ~plugin.is_permanent(codes)
+        if entry.uid in self._among:
+            mask = mask & self._among[entry.uid]
         if is_negotiated:
             # Others have answered about each pod by itself.
             return (*key, mask.tobytes()), mask
@@ -260,7 +318,9 @@ class _Attempt:
         ):
             allowed = self._domain_rows(built, g, rows[g, p][0])
             chosen = [self._queued[entry.uid] for entry in built.pods[g][p][:count]]
-            free += [(queued, allowed) for queued in chosen]
+            for queued in chosen:
+                asked = self._among.get(queued.uid)
+                free.append((queued, allowed if asked is None else allowed & asked))
             fixed += zip(chosen, sorted(rows[g, p]), strict=True)
         plan = self._place_by_score(free)
         return plan if plan is not None else self._place_by_row(built, fixed)

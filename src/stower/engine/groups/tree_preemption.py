@@ -25,7 +25,8 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
 class VictimPlan(NamedTuple):
     """The rows of the tree's pods once the victims are deleted; empty if there is no plan:
-    `why_not` has the reason."""
+    `why_not` has the reason. Without victims, the pods fit there now: the search that failed
+    before this one was not a complete one."""
 
     plan: Plan
     victims: list[PodEntry]

@@ -25,6 +25,8 @@ from stower.state.shapes import uses_storage
 
 # The name of kube-scheduler's plugin, which tree conditions and refusals use.
 GANG_SCHEDULING: Final = "GangScheduling"
+# Pods times nodes: a search of that size takes some 5 ms, many times what a pod takes.
+LARGE_SEARCH: Final = 2_000
 
 
 class Place(Enum):
@@ -197,8 +199,8 @@ class QueuedTree(QueuedEntity):
     """The unscheduled pods of one pod group tree, which are tried together."""
 
     __slots__ = (
-        "awaits_more", "exhausted_count", "gated", "half_bound_ns", "members", "retry_ns", "root",
-        "root_uid", "waits_for",
+        "awaits_more", "exhausted_count", "gated", "half_bound_ns", "members", "pairs_searched",
+        "retry_ns", "root", "root_uid", "waits_for",
     )  # fmt: skip
 
     def __init__(self, root: GroupKey, profile: Profile, now_ns: int) -> None:
@@ -212,6 +214,7 @@ class QueuedTree(QueuedEntity):
         self.half_bound_ns: int | None = None  # when it was first seen to be partially bound
         self.retry_ns = 0  # when it is tried again without any event
         self.exhausted_count = 0  # attempts in a row whose search budget ran out
+        self.pairs_searched = 0  # by the last attempt: its pods times the nodes
         # While its placement waits for answers: whether an event is not the last of these.
         self.awaits_more: Callable[[ClusterEvent], bool] | None = None
 
@@ -228,8 +231,8 @@ class QueuedTree(QueuedEntity):
 
     @property
     def is_costly(self) -> bool:
-        """Whether the budget of its last search ran out."""
-        return self.exhausted_count > 0
+        """Whether its last search ran out of budget, or was a large one."""
+        return self.exhausted_count > 0 or self.pairs_searched >= LARGE_SEARCH
 
     @property
     def preemptor_uid(self) -> str:
