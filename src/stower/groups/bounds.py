@@ -94,10 +94,7 @@ class BoundsCounter:
         for part in group.parts:
             most += np.minimum(self.slots(group.scope, part.kind), part.count)
         if len(group.parts) > 1:
-            demands = np.stack([self.problem.kinds[part.kind].demand for part in group.parts])
-            counts = np.array([part.count for part in group.parts])
-            for r, room in enumerate(self._room[group.scope]):
-                most = np.minimum(most, count_fitting(demands[:, r], counts, room))
+            most = np.minimum(most, count_together(self.problem, group, self._room[group.scope]))
         return most >= group.minimum, most
 
     def _of_groups(self, group: Group) -> tuple[Bools, Ints]:
@@ -134,6 +131,17 @@ def least_amount(demands: Ints, counts: Ints, wanted: int) -> int:
     order = np.argsort(demands, kind="stable")
     taken = np.diff(np.minimum(np.cumsum(counts[order]), wanted), prepend=0)
     return int((taken * demands[order]).sum())
+
+
+def count_together(problem: Problem, group: Group, rooms: Ints) -> Ints:
+    """Returns int64[domain]: the most pods of a group that fit into the amounts of each domain,
+    int64[resource, domain], whatever the nodes."""
+    demands = np.stack([problem.kinds[part.kind].demand for part in group.parts])
+    counts = np.array([part.count for part in group.parts])
+    most = np.full(rooms.shape[1], int(counts.sum()))
+    for r, room in enumerate(rooms):
+        most = np.minimum(most, count_fitting(demands[:, r], counts, room))
+    return most
 
 
 def count_fitting(demands: Ints, counts: Ints, room: Ints) -> Ints:

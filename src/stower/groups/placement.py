@@ -1,5 +1,5 @@
 """Finds the placement of a tree: runs the stages counting (bounds), heuristic search, repair and
-exact model, then tries to place more pods.
+exact model. Another function looks for one with more pods: to be asked once the first is accepted.
 
 Only counting and the exact model may prove that there is no placement. Every placement is validated
 (placement_check) before it is returned. Limits count work, never time.
@@ -30,10 +30,11 @@ GAP: Final = 0.01
 
 
 class FoundPlacement(msgspec.Struct, frozen=True):
-    """A placement was found, by this stage."""
+    """A placement was found, by this stage. `is_most`: no placement has more pods, up to 1 %."""
 
     placement: Placement
     stage: str
+    is_most: bool
 
 
 class InfeasibleProblem(msgspec.Struct, frozen=True):
@@ -65,9 +66,7 @@ def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
         best, stage = RepairSearch(problem, bounds, effort).repair(REPAIR_STEPS), "repair"
     if best is None:
         return _solve_exactly(problem, bounds, work)
-    if best.count >= ENOUGH * bounds.pods_max or not work:
-        return FoundPlacement(_check(problem, best), stage)
-    return _improve(problem, bounds, best, work)
+    return FoundPlacement(_check(problem, best), stage, best.count >= ENOUGH * bounds.pods_max)
 
 
 def _solve_exactly(problem: Problem, bounds: Bounds, work: int) -> Answer:
@@ -80,29 +79,39 @@ def _solve_exactly(problem: Problem, bounds: Bounds, work: int) -> Answer:
         return InfeasibleProblem(-1, "exact model")
     if placement is None or faults_of(problem, placement):
         return ExhaustedSearch("exact model")
-    return _improve(problem, bounds, placement, work)
+    is_most = placement.count >= ENOUGH * bounds.pods_max
+    return FoundPlacement(_check(problem, placement), "exact model", is_most)
 
 
-def _improve(problem: Problem, bounds: Bounds, best: Placement, work: int) -> FoundPlacement:
-    """Returns a placement with more pods: first in the domains that were chosen, then in any."""
+def improve(
+    problem: Problem, first: FoundPlacement, work: int = WORK_MAX, effort: int = 1
+) -> FoundPlacement:
+    """Returns a placement with more pods than this one: first in the domains that were chosen, then
+    in any; the same where none was found. `work`, `effort`: see `place`."""
+    bounds, work = bounds_of(problem), work * min(effort, SOLVER_EFFORT_MAX)
     model = Model(problem, bounds)
     if model.size > VARIABLES_MAX:
-        return FoundPlacement(_check(problem, best), "search")
+        return first
     most = model.matrix.solve_relaxed()
     pods_max = bounds.pods_max if most is None else min(bounds.pods_max, int(most + 1e-6))
-    if best.count >= ENOUGH * pods_max:
-        return FoundPlacement(_check(problem, best), "search")
-    frozen = Model(problem, bounds, _freeze_domains(problem, bounds, best))
-    _, found = frozen.solve(steps(work // 4, frozen.size), GAP)
-    stage = "search"
-    if found is not None and found.count > best.count and not faults_of(problem, found):
-        best, stage = found, "frozen domains"
-    if best.count >= ENOUGH * pods_max:
-        return FoundPlacement(_check(problem, best), stage)
-    _, found = model.solve(steps(work, model.size), GAP)
-    if found is not None and found.count > best.count and not faults_of(problem, found):
-        best, stage = found, "exact model"
-    return FoundPlacement(_check(problem, best), stage)
+    best = first
+    if best.placement.count < ENOUGH * pods_max:
+        frozen = Model(problem, bounds, _freeze_domains(problem, bounds, first.placement))
+        _, found = frozen.solve(steps(work // 4, frozen.size), GAP)
+        best = _better(problem, best, found, "frozen domains")
+    if best.placement.count < ENOUGH * pods_max:
+        _, found = model.solve(steps(work, model.size), GAP)
+        best = _better(problem, best, found, "exact model")
+    return best
+
+
+def _better(
+    problem: Problem, best: FoundPlacement, found: Placement | None, stage: str
+) -> FoundPlacement:
+    """Returns what the stage has found where that is valid and has more pods."""
+    if found is None or found.count <= best.placement.count or faults_of(problem, found):
+        return best
+    return FoundPlacement(found, stage, False)
 
 
 def steps(work: int, size: int) -> int:

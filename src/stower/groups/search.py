@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from stower.groups.bounds import Bounds
+from stower.groups.bounds import Bounds, count_together
 from stower.groups.problem import NO_CAP, Group, Placement, Problem, collect_placement
 from stower.state.arrays import Ints, Rows
 
@@ -227,6 +227,9 @@ class Search:
             for i, d in enumerate(domains):
                 slots = board.slots(part.kind, scope.members(d))
                 fits[i] += min(int(slots.sum()), part.count)
+        if len(group.parts) > 1 and len(domains):
+            # Each may fit alone, but not together.
+            fits = np.minimum(fits, count_together(self.problem, group, rooms.T))
         able = fits >= max(group.minimum, 1 if group.count else 0)
         order = np.lexsort(
             (sign * room[able], -fits[able] if self.policy.whole else fits[able] * 0)

@@ -26,6 +26,8 @@ SHARE_OF_GROUPS: Final = 0.15  # of the pods
 SHARE_OF_USERS: Final = 0.1
 NODES_PER_VM: Final = 20
 SHARE_OF_NEGOTIATED: Final = 0.2  # of the templates without other claims
+# Some pods and groups ask for more than any node has. Users do not wait for these for days.
+GIVES_UP_MS: Final = 30 * 60 * 1000
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -72,7 +74,7 @@ def draw_large(
     if "warm" in parts:
         has_autoscaler = "vms" in parts
         happenings = with_warmth(seed, happenings, active_ms, has_autoscaler, users, mean_ms)
-    return templates, happenings
+    return [msgspec.structs.replace(t, gives_up_ms=GIVES_UP_MS) for t in templates], happenings
 
 
 def _mean_lifetime_ms(size: Size, nodes: list[Node], active_ms: int) -> float:

@@ -425,13 +425,15 @@ class Template(
 ):
     """Pods that are alike. `is_replaced`: one that is gone is made anew, like the one it was.
     `claim`: the spec of the ResourceClaim that is made for each entry of a pod's resourceClaims;
-    `claims`: by entry, where they differ."""
+    `claims`: by entry, where they differ. `gives_up_ms`: after so long without a node, a pod is
+    deleted; 0 for never."""
 
     name: str
     spec: dict[str, Any]
     is_replaced: bool = False
     claim: dict[str, Any] | None = None
     claims: dict[str, dict[str, Any]] | None = None
+    gives_up_ms: int = 0
 
 
 class Script(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

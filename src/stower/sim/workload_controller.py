@@ -16,6 +16,7 @@ from stower.model.meta import ObjectMeta, OwnerReference
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.claims import Claims
+from stower.sim.link import MILLI_NS
 from stower.sim.nodes import Kubelets
 from stower.sim.server import Change, Server
 from stower.sim.storage_driver import CLASS
@@ -46,6 +47,10 @@ class PodTemplate(Protocol):
     @property
     def claims(self) -> dict[str, dict[str, Any]] | None:
         """The same by entry, where they differ."""
+
+    @property
+    def gives_up_ms(self) -> int:
+        """After how long one without a node is deleted, 0 for never."""
 
 
 class Controller:
@@ -90,6 +95,8 @@ class Controller:
         if lasts_ns:
             self._kubelets.lifetime_ns[pod.metadata.uid] = lasts_ns
         self._server.put(pod)
+        if found.gives_up_ms:
+            self._agenda.schedule_after(found.gives_up_ms * MILLI_NS, lambda: self._give_up(pod))
         for name, is_ephemeral in claims_of(pod):
             if is_ephemeral:
                 self._server.put(_claim(pod, name))
@@ -99,6 +106,11 @@ class Controller:
             specs = {entry.name: found.claim for entry in entries}
         if specs:
             self._claims.make(pod, specs)
+
+    def _give_up(self, pod: Pod) -> None:
+        """Its user has waited long enough, if it has no node."""
+        if pod.metadata.key in self._server.pods_on(""):
+            self._server.delete_pod(pod)
 
     def stop(self) -> None:
         """It is down: what is gone meanwhile is not replaced yet."""

@@ -24,6 +24,7 @@ from stower.groups.placement import (
     ExhaustedSearch,
     FoundPlacement,
     InfeasibleProblem,
+    improve,
     place,
 )
 from stower.groups.problem import Kind, Problem
@@ -212,11 +213,13 @@ class _Attempt:
         answer: Answer = ExhaustedSearch("plugins")
         for _ in range(ROUNDS_MAX * self._effort):
             problem = self._with_caps(built.problem)
-            answer = self._solve(problem)
+            answer = self._solve(lambda problem=problem: place(problem, effort=self._effort))  # type: ignore[misc]
             if not isinstance(answer, FoundPlacement):
                 break
             plan = self._verify(built, answer)
             if plan is not None:
+                if not answer.is_most:
+                    plan = self._find_more(built, problem, answer, plan)
                 if plan or not any(self._pending):
                     return TreeResult(plan)
                 return TreeResult([], NO_MORE)
@@ -230,16 +233,27 @@ class _Attempt:
         message = failure_message(self._with_caps(built.problem), answer, self._tree)
         return TreeResult([], message, isinstance(answer, ExhaustedSearch))
 
-    def _solve(self, problem: Problem) -> Answer:
-        """Returns the solver's answer; an error of the solver counts as a placement that was not
+    def _solve(self, search: Callable[[], Answer]) -> Answer:
+        """Returns the answer of a search; an error of the solver counts as a placement that was not
         found, which proves nothing."""
         try:
-            return place(problem, effort=self._effort)
+            return search()
         except Exception as error:
             if self._solver_failed is None:
                 raise
             self._solver_failed(self._tree, error)
             return ExhaustedSearch("solver")
+
+    def _find_more(
+        self, built: IndexedProblem, problem: Problem, first: FoundPlacement, plan: Plan
+    ) -> Plan:
+        """Returns a plan for more pods, the same where plugins accept none. Looked for only now:
+        that may take a hundred times as long as the first placement, which plugins may refuse."""
+        more = self._solve(lambda: improve(problem, first, effort=self._effort))
+        if more is first or not isinstance(more, FoundPlacement):
+            return plan
+        found = self._verify(built, more)
+        return found if found is not None and len(found) > len(plan) else plan
 
     # Answers of plugins, as numbers
 
