@@ -277,8 +277,8 @@ def half_is_enough() -> AbstractContextManager[Any]:
     """Of what was found for a tree, the first half is bound."""
     whole = TreeCycle.attempt
 
-    def attempt(self: Any, *args: Any) -> Any:
-        found = whole(self, *args)
+    def attempt(self: Any, *args: Any, **fields: Any) -> Any:
+        found = whole(self, *args, **fields)
         return found._replace(plan=found.plan[: (len(found.plan) + 1) // 2])
 
     return patch.object(TreeCycle, "attempt", attempt)
