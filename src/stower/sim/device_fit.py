@@ -57,8 +57,10 @@ def device_predicate(server: Server, pod: Pod) -> Callable[[Node], bool] | None:
     if any(name not in device_classes for name in names):
         return None
 
+    devices = _Devices(server) if new else None
+
     def is_met(node: Node) -> bool:
-        return _reaches(known, node) and (not new or _is_available(server, node, new))
+        return _reaches(known, node) and (devices is None or devices.are_available(node, new))
 
     return is_met
 
@@ -104,32 +106,42 @@ def _reaches(claims: list[ResourceClaim], node: Node) -> bool:
     return True
 
 
-def _is_available(server: Server, node: Node, claims: list[Json]) -> bool:
-    slices = [msgspec.to_builtins(one) for one in _whole_pools(server.all(ResourceSlice))]
-    classes = {name: msgspec.to_builtins(one) for name, one in server.all(DeviceClass).items()}
-    alone: set[Id] = set()
-    shares: dict[Id, list[Json]] = {}
-    shared = {
-        (s["spec"]["driver"], s["spec"]["pool"]["name"], device["name"])
-        for s in slices
-        for device in s["spec"].get("devices") or ()
-        if device.get("allowMultipleAllocations")
-    }
-    for claim in server.all(ResourceClaim).values():
-        allocation = claim.status.allocation
-        for result in (allocation.devices.results or ()) if allocation is not None else ():
-            id = (result.driver, result.pool, result.device)
-            if result.admin_access:
-                continue
-            if id in shared:
-                shares.setdefault(id, []).append(result.consumed_capacity or {})
-            else:
-                alone.add(id)
-    world = World(msgspec.to_builtins(node), slices, classes, alone, shares)
-    slots = [(n, r) for n, c in enumerate(claims) for r in c["spec"]["devices"]["requests"]]
-    return any(
-        not world.fault(claims, gifts) for gifts in islice(world.ways(slots, set()), WAYS_MAX)
-    )
+class _Devices:
+    """All devices and their use, at one moment."""
+
+    def __init__(self, server: Server) -> None:
+        self._by_node: dict[str, list[Json]] = {}  # slices; "" for those of no certain node
+        for one in _whole_pools(server.all(ResourceSlice)):
+            self._by_node.setdefault(one.spec.node_name or "", []).append(msgspec.to_builtins(one))
+        self._classes = {n: msgspec.to_builtins(one) for n, one in server.all(DeviceClass).items()}
+        self._alone: set[Id] = set()
+        self._shares: dict[Id, list[Json]] = {}
+        shared = {
+            (s["spec"]["driver"], s["spec"]["pool"]["name"], device["name"])
+            for slices in self._by_node.values()
+            for s in slices
+            for device in s["spec"].get("devices") or ()
+            if device.get("allowMultipleAllocations")
+        }
+        for claim in server.all(ResourceClaim).values():
+            allocation = claim.status.allocation
+            for result in (allocation.devices.results or ()) if allocation is not None else ():
+                id = (result.driver, result.pool, result.device)
+                if result.admin_access:
+                    continue
+                if id in shared:
+                    self._shares.setdefault(id, []).append(result.consumed_capacity or {})
+                else:
+                    self._alone.add(id)
+
+    def are_available(self, node: Node, claims: list[Json]) -> bool:
+        """Returns whether some devices that the node reaches meet all the claims."""
+        slices = [*self._by_node.get(node.metadata.name, ()), *self._by_node.get("", ())]
+        found = World(msgspec.to_builtins(node), slices, self._classes, self._alone, self._shares)
+        slots = [(n, r) for n, c in enumerate(claims) for r in c["spec"]["devices"]["requests"]]
+        return any(
+            not found.fault(claims, gifts) for gifts in islice(found.ways(slots, set()), WAYS_MAX)
+        )
 
 
 def _whole_pools(slices: Mapping[str, ResourceSlice]) -> Iterator[ResourceSlice]:

@@ -24,7 +24,7 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from stower.model.kinds.storage import WAIT_FOR_FIRST_CONSUMER
-from stower.model.resources import PODS, Amounts, node_room
+from stower.model.resources import PODS, Amounts, host_ports, node_room
 from stower.model.selectors import LabelSelector, node_selector_matches
 from stower.model.taints import Taint, is_tolerated
 from stower.sim.device_fit import device_predicate
@@ -52,6 +52,7 @@ class NodeUsage:
     def __init__(self) -> None:
         self._held: dict[str, tuple[Placed, Amounts]] = {}  # by uid
         self._used: dict[str, Amounts] = {}  # by node
+        self._rooms: dict[str, tuple[Node, Amounts]] = {}  # by node
         self.with_anti_affinity: dict[str, None] = {}  # uids of pods that have required terms
 
     def on_change(self, change: Change) -> None:
@@ -78,6 +79,13 @@ class NodeUsage:
         used = self._used.setdefault(node_name, {})
         for name, amount in amounts.items():
             used[name] = used.get(name, 0) + sign * amount
+
+    def room(self, node: Node) -> Mapping[str, int]:
+        """Returns what a node has in all. Read only."""
+        known = self._rooms.get(node.metadata.name)
+        if known is None or known[0] is not node:
+            known = self._rooms[node.metadata.name] = node, node_room(node.status.allocatable)
+        return known[1]
 
     def used(self, node_name: str) -> Mapping[str, int]:
         """Returns the sum of a node. Read only."""
@@ -162,12 +170,15 @@ class FilterModel:
 
     def _has_room(self, node: Node, want: Amounts, nominated: Iterable[Placed]) -> bool:
         name = node.metadata.name
-        room, used = node_room(node.status.allocatable), self._usage.used(name)
+        room, used = self._usage.room(node), self._usage.used(name)
         for resource, amount in want.items():
             if amount and amount + used.get(resource, 0) > room.get(resource, 0):
                 return False
+        beside = [*self._beside(name, nominated)]
+        if not beside:
+            return True
         total = dict(used)
-        for pod in self._beside(name, nominated):
+        for pod in beside:
             for resource, amount in {**requested(pod), PODS: 1}.items():
                 total[resource] = total.get(resource, 0) + amount
         return all(
@@ -181,6 +192,8 @@ class FilterModel:
             return False
         if not has_affinity(node, pod) or not tolerates_all(node, pod):
             return False
+        if not host_ports(pod):
+            return True
         name = node.metadata.name
         there = [p for p in self._server.pods_on(name).values() if not p.is_terminal]
         return not any(have_port_conflict(o, pod) for o in (*there, *self._beside(name, nominated)))
@@ -284,7 +297,7 @@ class FilterModel:
         cpu, memory = amounts_of(pod) or (0, 0)
 
         def has_room(node: Node) -> bool:
-            room, name = node_room(node.status.allocatable), node.metadata.name
+            room, name = self._usage.room(node), node.metadata.name
             held = reserved_amounts(self._server, name)
             coming = [amounts_of(other) or (0, 0) for other in self._beside(name, ())]
             return held[0] + cpu + sum(one for one, _ in coming) <= room.get("cpu", 0) and held[
