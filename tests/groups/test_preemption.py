@@ -11,7 +11,16 @@ from stower.framework.writes import CreateEvent, DeletePod, PatchPodStatus
 from stower.groups.placement import Answer, ExhaustedSearch, place
 from stower.groups.problem import Problem
 from tests.builders import make_node, make_pod
-from tests.device_builders import Agreeing
+from tests.device_builders import (
+    GPU,
+    Agreeing,
+    claiming,
+    device,
+    device_class,
+    device_slice,
+    request,
+    resource_claim,
+)
 from tests.group_builders import RACK, make_composite, make_group, members, racks
 
 HIGH: Any = {"priority": 10}
@@ -67,6 +76,44 @@ def test_a_tree_for_which_nobody_has_to_leave_is_placed_at_once(
         api.put(pod)
     assert {"g-0", "g-1"} == set(api.bound)
     assert not gone(api)
+
+
+def test_other_pods_of_a_tree_that_is_placed_at_once_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter([ExhaustedSearch("plugins")])
+
+    def first_give_up(problem: Problem, effort: int) -> Answer:
+        return next(answers, None) or place(problem, effort=effort)
+
+    monkeypatch.setattr(tree_cycle, "place", first_give_up)
+    low = members("low", 1, cpu="1", node="n1")
+    nodes = [make_node(f"n{cpu}", cpu=f"{cpu}", labels={RACK: f"r{cpu}"}) for cpu in (1, 8)]
+    group = make_group("g", 2, key=RACK, priority=10)
+    api = cluster(*nodes, *low, group, *members("g", 4, cpu="1", **HIGH))
+    api.wait(10)
+    assert 4 == len(api.bound)
+
+
+def test_a_gang_preempts_for_the_devices_of_all_its_pods() -> None:
+    """Each of them alone would find a device."""
+    victim = claiming("low", "held", node="n1", priority=1)
+    allocated = {
+        "allocation": {"devices": {"results": [
+            {"request": "r", "driver": GPU, "pool": "n1", "device": "a"}
+        ]}},
+        "reservedFor": [{"resource": "pods", "name": "low", "uid": victim.metadata.uid}],
+    }  # fmt: skip
+    api = cluster(
+        make_node("n1", cpu="9"), device_class(), device_slice("n1", device("a"), device("b")),
+        resource_claim("held", request(), status=allocated), victim,
+        *(resource_claim(f"c{i}", request()) for i in range(2)),
+        make_group("g", 2, priority=10),
+    )  # fmt: skip
+    for i in range(2):
+        api.put(claiming(f"g-{i}", f"c{i}", schedulingGroup={"podGroupName": "g"}, **HIGH))
+    assert {"low"} == gone(api)
+    assert {} == api.bound
 
 
 def test_victims_are_told_who_comes() -> None:

@@ -94,6 +94,7 @@ REASON_TEXTS: Final = (
     ("waiting for minCount pods", ReasonCode.GROUP_MEMBERS_MISSING),
     ("All pods of the group are gated", ReasonCode.GROUP_GATED),
     ("group has its minimum; there is no room", ReasonCode.GROUP_ROOM_INSUFFICIENT),
+    ("group has its minimum; its other pods are", ReasonCode.GROUP_ROOM_INSUFFICIENT),
     ("no node is feasible for one of its pods", ReasonCode.GROUP_ROOM_INSUFFICIENT),
     ("cannot determine domain", ReasonCode.GROUP_DOMAIN_UNKNOWN),
     ("didn't satisfy plugin", ReasonCode.COMBINED_CONSTRAINTS),

@@ -13,6 +13,7 @@ import numpy as np
 from stower.devices.negotiation.claims import PodNegotiation, TreeRank, driver_of
 from stower.devices.negotiation.trees import (
     ANY_NODE,
+    SOME_NODES,
     ClaimId,
     Pool,
     TreeNegotiation,
@@ -24,6 +25,7 @@ from stower.devices.negotiation.trees import (
 from stower.framework.dry_run import CapacityConstraint
 from stower.framework.negotiation import FeasibleNodes
 from stower.model.kinds import Pod
+from stower.model.selectors import NodeSelector
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.groups import GroupKey
@@ -76,7 +78,8 @@ def turn_of(
     node = state.node_names[row] if row >= 0 and not known.is_failed else ""
     if not node and has_begun(negotiation) and not state.journal.is_in_trial:
         known.fail(state.now_ns)
-    retry_ns = known.patient_until_ns if not known.is_failed else 0
+    is_patient = known.is_begun and not known.is_failed  # else there is nothing to keep
+    retry_ns = known.patient_until_ns if is_patient else 0
     return TreeTurn(
         node, feasible.may_select or known.is_begun, known.is_begun, known.not_before_ns,
         retry_ns or known.expires_ns, known.attempt, not node and retry_ns > state.now_ns,
@@ -149,6 +152,19 @@ def assume_devices(negotiation: PodNegotiation, node_name: str, state: ClusterSt
                 state.journal.log(known.assume, pool, -count)
 
 
+def _node_of(selector: NodeSelector | None) -> str:
+    """Returns the only node that an allocation can be used on, ANY_NODE or SOME_NODES."""
+    if selector is None:
+        return ANY_NODE
+    names: set[str] = set()
+    for term in selector.node_selector_terms or ():
+        fields = [field for field in term.match_fields or () if field.operator == "In"]
+        names.update(name for field in fields for name in field.values or ())
+        if not fields:
+            names.add(SOME_NODES)
+    return names.pop() if len(names) == 1 else SOME_NODES
+
+
 class _TreeContext:
     """The cluster state, as devices/negotiation/trees reads it (TreeSurroundings)."""
 
@@ -158,17 +174,14 @@ class _TreeContext:
 
     def claims_in_use(self, drivers: Collection[str]) -> Iterable[tuple[ClaimId, Pool]]:
         """See TreeSurroundings."""
-        state, classes = self._state, self._state.negotiations.classes
-        for claim in state.devices.api_claims():
+        devices, classes = self._state.devices, self._state.negotiations.classes
+        for claim in devices.api_claims():
             key, allocation = claim.metadata.key, claim.status.allocation
             driver = driver_of(claim, classes) if allocation is not None else ""
             if allocation is None or driver not in drivers:
                 continue
-            rows = [e.row for e in state.devices.users(key).values() if not e.is_assumed]
-            if rows:
-                is_anywhere = allocation.node_selector is None or rows[0] < 0
-                node = ANY_NODE if is_anywhere else state.node_names[rows[0]]
-                yield (key, claim.metadata.uid), (driver, node)
+            if any(not entry.is_assumed for entry in devices.users(key).values()):
+                yield (key, claim.metadata.uid), (driver, _node_of(allocation.node_selector))
 
     def is_in_use(self, claim: ClaimId) -> bool:
         """See TreeSurroundings."""

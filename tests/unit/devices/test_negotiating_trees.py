@@ -333,7 +333,7 @@ def test_nodes_of_the_domain_and_those_that_suit_are_asked_about_first() -> None
     turn = TreeTurn("a5", False, False, 0, 0, 0)
     for asked, refused, wanted in (
         (["b1"], [], ["a5", "a1", "a2", "a3"]),
-        (["b1", "a2", "a3", "a4"], ["a3", "a4"], ["a5", "a2", "a1", "b1"]),
+        (["b1", "a2", "a3", "a4"], ["a3", "a4"], ["a5", "a2", "a1", "b2"]),
     ):
         pod = negotiation("p", candidates=asked, refused=refused)
         ranked[:] = [name for name in ranked if name not in refused]

@@ -73,21 +73,21 @@ class RankedNodes(Protocol):
 
 
 def candidates(
-    negotiation: PodNegotiation, around: Surroundings, ranked: Sequence[str], rules: Rules
+    negotiation: PodNegotiation, around: Surroundings, ranked: Sequence[str], nodes_max: int
 ) -> list[str]:
     """At most `nodes_max`, the best first. At first the best of each sort of node; where there are
     more, a part of all nodes in each later round, in an order that does not depend on what was said
     so far: nobody remembers all who have refused."""
-    if len(ranked) <= rules.nodes_max:
+    if len(ranked) <= nodes_max:
         return list(ranked)
     seen = negotiation.scheduling
     order = around.interleave(ranked)
     if seen is not None:
         whole = around.interleave(all_nodes(negotiation, around, ranked))
-        start = (seen.spec.round - 1) * rules.nodes_max % len(whole)
+        start = (seen.spec.round - 1) * nodes_max % len(whole)
         left = {*ranked}.difference(seen.spec.potential_nodes or ())
         order = [name for name in (*whole[start:], *whole[:start]) if name in left]
-    chosen = {*order[: rules.nodes_max]}
+    chosen = {*order[:nodes_max]}
     return [name for name in ranked if name in chosen]
 
 
@@ -108,15 +108,22 @@ def candidates_of_tree(
     near = ranked.in_domain()
     seen = negotiation.scheduling
     asked = {*((seen.spec.potential_nodes if seen is not None else None) or ())}
-    known = [name for name in near if name in asked][: rules.nodes_max // 2]
-    near = [name for name in near if name not in asked or name not in known]
-    if len(near) > rules.nodes_max - len(known):
-        near = candidates(negotiation, around, near, rules)
-    chosen = dict.fromkeys([node, *known, *near])
-    if len(chosen) < rules.nodes_max:
-        others = [name for name in names if name not in chosen]
-        chosen |= dict.fromkeys(candidates(negotiation, around, others, rules))
-    return [*chosen][: rules.nodes_max]
+    share = new_nodes_of_tree(rules)
+    known = [name for name in near if name in asked][: rules.nodes_max - share - 1]
+    chosen = dict.fromkeys([node, *known])
+    near = [name for name in near if name not in chosen]
+    if len(near) > rules.nodes_max - len(chosen):
+        near = candidates(negotiation, around, near, share)
+    chosen |= dict.fromkeys(near)
+    others = [name for name in names if name not in chosen]
+    left = rules.nodes_max - len(chosen)
+    return [*chosen, *(candidates(negotiation, around, others, left) if left else ())]
+
+
+def new_nodes_of_tree(rules: Rules) -> int:
+    """Returns about how many new nodes a round asks for a pod of a tree: the other half are those
+    that nobody has refused."""
+    return -(-rules.nodes_max // 2)
 
 
 def all_nodes(

@@ -17,6 +17,7 @@ from stower.devices.negotiation.candidates import (
     all_nodes,
     candidates,
     candidates_of_tree,
+    new_nodes_of_tree,
 )
 from stower.devices.negotiation.claims import (
     Party,
@@ -256,7 +257,9 @@ def _step_of_tree(
         return Step(message, None, None, None if is_late else due_ns, is_stalled=is_late)
     if turn.node not in (seen.spec.potential_nodes or ()):
         again_ns = since_ns + rules.refresh_ns
-        if _has_asked_all(negotiation, around, ranked, rules) and around.now_ns < again_ns:
+        each = new_nodes_of_tree(rules)
+        in_vain = _has_asked_all(negotiation, around, ranked, rules, each)
+        if in_vain and around.now_ns < again_ns:
             return Step(_refusal_message(negotiation), None, None, again_ns, is_stalled=True)
         return _ask(negotiation, around, ranked, rules, turn=turn)
     if not turn.is_begun and (waits := _wait_for_turn(negotiation, around, rules, turn)):
@@ -298,15 +301,20 @@ def _waiting_message(
 
 
 def _has_asked_all(
-    negotiation: PodNegotiation, around: Surroundings, ranked: RankedNodes, rules: Rules
+    negotiation: PodNegotiation,
+    around: Surroundings,
+    ranked: RankedNodes,
+    rules: Rules,
+    each: int | None = None,
 ) -> bool:
     """Whether all nodes were asked about before, more than can be at once: then they are asked
-    about a part at a time, and nothing is promised or told anew until one will do."""
+    about a part at a time, and nothing is promised or told anew until one will do. `each`: new
+    nodes per round, where others are asked about again."""
     seen = negotiation.scheduling
     if seen is None or seen.spec.round < 3:
         return False
-    parts = -(-len(all_nodes(negotiation, around, ranked.names())) // rules.nodes_max)
-    return 1 < parts < seen.spec.round
+    count = len(all_nodes(negotiation, around, ranked.names()))
+    return count > rules.nodes_max and -(-count // (each or rules.nodes_max)) < seen.spec.round
 
 
 def _ask(
@@ -322,7 +330,7 @@ def _ask(
     node of the placement is among them, and nothing is selected."""
     seen, pending = negotiation.scheduling, negotiation.pending
     nodes = (
-        candidates(negotiation, around, ranked.names(), rules)
+        candidates(negotiation, around, ranked.names(), rules.nodes_max)
         if turn is None
         else candidates_of_tree(negotiation, around, ranked, rules, turn.node)
     )

@@ -34,6 +34,8 @@ RETRYING_ATTEMPTS: Final = 8
 TREES_MAX: Final = 10_000  # with more, the oldest are forgotten
 # In place of a node: devices of an allocation that all nodes can use.
 ANY_NODE: Final = ""
+# The same for devices that several nodes can use.
+SOME_NODES: Final = "*"
 
 # A driver and a node, or ANY_NODE.
 Pool = tuple[str, str]
@@ -68,7 +70,7 @@ class TreeSurroundings(Protocol):
 
     def claims_in_use(self, drivers: Collection[str]) -> Iterable[tuple[ClaimId, Pool]]:
         """Yields the claims of these drivers that pods with a node use, and whose devices these
-        are: of the driver on that node, or on any."""
+        are: of the driver on that node, on SOME_NODES or on ANY_NODE."""
 
     def is_in_use(self, claim: ClaimId) -> bool:
         """Returns whether the claim is still allocated."""
@@ -198,10 +200,12 @@ class TreeNegotiation:
     def _has_others_left(self, around: TreeSurroundings) -> bool:
         """Returns whether others have given back devices that may have been lacking: where the
         tree has learned of which there are too few, some of these."""
+        drivers = {driver for driver, _ in self.capacity}
         return any(
-            not self.capacity or pool in self.capacity
+            not drivers or pool in self.capacity or (node == SOME_NODES and driver in drivers)
             for claim, pool in self._in_use.items()
             if not around.is_in_use(claim)
+            for driver, node in (pool,)
         )
 
     def _forget(self) -> None:

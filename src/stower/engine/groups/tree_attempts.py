@@ -65,6 +65,7 @@ NEXT_STEP_NS: Final = 2 * SECOND_NS  # between steps of giving back, while a tre
 NO_ROOM: Final = (
     "The composite group has its minimum; there is no room for the minimum of this group"
 )
+MORE_FOLLOW: Final = "The group has its minimum; its other pods are tried next"
 UNUSED: Final = ResourceClaimStatus()
 NOTHING: Final[Mapping[str, str | None]] = {}
 ONGOING: Final = "ongoing preemption on nominated nodes"
@@ -195,6 +196,7 @@ class TreeAttempts:
         waits = [*self._find_steps_back(queued)]
         names = frozenset(plugin.name for _, plugin, _ in waits)
         agains = [wait.retry_at_ns for _, _, wait in waits if wait.retry_at_ns is not None]
+        queued.pairs_searched = 0  # nothing was searched
         self._queue.wait(queued, names, self._state.now_ns, min(agains, default=None))
         for member, _, wait in waits:
             self._pending.begin(member.uid, wait)
@@ -223,7 +225,9 @@ class TreeAttempts:
             return self._state.now_ns + NEXT_STEP_NS
         return queued.retry_ns or None
 
-    def _assume(self, queued: QueuedTree, tree: Tree, plan: Plan) -> None:
+    def _assume(self, queued: QueuedTree, tree: Tree, plan: Plan, why_left: str = NO_MORE) -> None:
+        """Assumes the plan's pods, or waits for others to accept it. why_left: why it has not all
+        pods of the tree."""
         if queued.profile.negotiating_plugins and self._wait(queued, tree, plan):
             return
         if not all(has_binder(member) for member, _ in plan):
@@ -250,9 +254,9 @@ class TreeAttempts:
                     self._attempts.fail(left, why)
                 return
         if queued.members:
-            # The minimum is placed; there is no room for these.
+            # The minimum is placed; there is no room for these, or none was looked for.
             errors = queued.error_count
-            self._report(queued, TreeResult([], NO_MORE))
+            self._report(queued, TreeResult([], why_left, exhausted=why_left == MORE_FOLLOW))
             queued.error_count = errors
 
     def _wait(self, queued: QueuedTree, tree: Tree, plan: Plan) -> bool:
@@ -270,6 +274,9 @@ class TreeAttempts:
         agains = [wait.retry_at_ns for _, _, wait in waits if wait.retry_at_ns is not None]
         names = frozenset(plugin.name for _, plugin, _ in waits)
         again_ns = min(agains) if agains else None
+        queued.exhausted_count = queued.pairs_searched = (
+            0  # what it waits for is dealt with at once
+        )
         self._queue.wait(queued, names, self._state.now_ns, again_ns)
         if again_ns is not None:
             queued.awaits_more = self._pending_answers(queued, waits)
@@ -333,7 +340,7 @@ class TreeAttempts:
             kept = dict.fromkeys(queued.members) if victims.why_not == ONGOING else {}
             return self._report(queued, found._replace(message=message), kept)
         if not victims.victims:
-            self._assume(queued, tree, victims.plan)
+            self._assume(queued, tree, victims.plan, MORE_FOLLOW)
             return ""
         nodes = {member.uid: self._state.node_names[row] for member, row in victims.plan}
         note = self._report(queued, found, nodes)

@@ -39,6 +39,8 @@ from stower.state.pod_entry import PodEntry
 
 # Placements that plugins may refuse before the attempt is given up.
 ROUNDS_MAX: Final = 20
+# Placements with more pods than the first one that plugins may refuse.
+IMPROVEMENTS_MAX: Final = 3
 # The largest factor on the budget of a tree whose last attempts were given up.
 EFFORT_MAX: Final = 4
 # So many attempts in a row search further than the one before.
@@ -100,7 +102,7 @@ class TreeCycle:
         except DomainConflictError as error:
             message = f"cannot determine domain for already scheduled pods: {error}"
             return TreeResult([], message, resolvable=False)
-        return found if len(found.plan) > len(among_asked.plan) or not asked else among_asked
+        return among_asked if len(among_asked.plan) >= max(len(found.plan), 1) else found
 
     def _asked_rows(self, profile: Profile, pending: list[list[QueuedPod]]) -> Mapping[str, Bools]:
         """Returns bool[row_limit] by the pod's uid: the rows about which others were asked. Without
@@ -163,7 +165,7 @@ class TreeCycle:
                     row = self._cycle.choose_among(profile, queued.entry, allowed, no_points)
                 if row < 0:
                     return None
-                _assume(self._state, profile, queued.entry, row)
+                assume_reserved(self._state, profile, queued.entry, row)
                 plan.append((queued, row))
         return plan
 
@@ -249,11 +251,19 @@ class _Attempt:
     ) -> Plan:
         """Returns a plan for more pods, the same where plugins accept none. Looked for only now:
         that may take a hundred times as long as the first placement, which plugins may refuse."""
-        more = self._solve(lambda: improve(problem, first, effort=self._effort))
-        if more is first or not isinstance(more, FoundPlacement):
-            return plan
-        found = self._verify(built, more)
-        return found if found is not None and len(found) > len(plan) else plan
+        for _ in range(IMPROVEMENTS_MAX):
+            capped = self._with_caps(problem)
+            more = self._solve(
+                lambda capped=capped: improve(capped, first, effort=self._effort)  # type: ignore[misc]
+            )
+            if more is first or not isinstance(more, FoundPlacement):
+                return plan
+            found = self._verify(built, more)
+            if found is not None:
+                return found if len(found) > len(plan) else plan
+            if not self._tighten_caps(built, capped):
+                return plan
+        return plan
 
     # Answers of plugins, as numbers
 
@@ -272,6 +282,7 @@ class _Attempt:
                 return alone, np.zeros_like(mask)
         key = (entry.shape.serial, terms)
         is_negotiated = bool(evaluation.plugins.negotiating) and self._is_negotiated(entry.pod)
+        is_negotiated |= entry.uid in self._among
         known = self._masks.get(key) if not is_negotiated else None
         if known is not None:
             return key, known
@@ -370,7 +381,7 @@ class _Attempt:
                     )
                 if row < 0:
                     return None
-                _assume(self._state, self._profile, queued.entry, row)
+                assume_reserved(self._state, self._profile, queued.entry, row)
                 plan.append((queued, row))
         return plan
 
@@ -386,7 +397,7 @@ class _Attempt:
                 refused = []
                 for queued, row in left:
                     if self._cycle.fits(self._profile, queued.entry, row):
-                        _assume(self._state, self._profile, queued.entry, row)
+                        assume_reserved(self._state, self._profile, queued.entry, row)
                         plan.append((queued, row))
                     else:
                         refused.append((queued, row))
@@ -453,7 +464,7 @@ class _Attempt:
                         # Another choice of devices and volumes may serve more pods.
                         self._is_cut |= entry.shape.has_claims or entry.shape.has_storage
                         break
-                    _assume(self._state, self._profile, entry, row)
+                    assume_reserved(self._state, self._profile, entry, row)
         return caps
 
     def _with_caps(self, problem: Problem) -> Problem:
@@ -466,7 +477,7 @@ class _Attempt:
         return Problem(problem.resources, problem.free, problem.scopes, problem.groups, kinds)
 
 
-def _assume(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:
+def assume_reserved(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:
     """Places the pod and holds its reservations, within a trial."""
     for plugin in profile.plugins_for(entry.shape).reserve:
         part = plugin.reserve(entry.pod, entry.shape, state, row)

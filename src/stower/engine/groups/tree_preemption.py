@@ -11,7 +11,7 @@ Source: KEP-5710 "Preemption algorithm"; that no more nodes than needed are empt
 from typing import NamedTuple
 
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
-from stower.engine.groups.tree_cycle import Plan, TreeCycle
+from stower.engine.groups.tree_cycle import Plan, TreeCycle, assume_reserved
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.profile import Profile
 from stower.groups.tree import Tree
@@ -26,7 +26,7 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 class VictimPlan(NamedTuple):
     """The rows of the tree's pods once the victims are deleted; empty if there is no plan:
     `why_not` has the reason. Without victims, the pods fit there now: the search that failed
-    before this one was not a complete one."""
+    before this one was given up."""
 
     plan: Plan
     victims: list[PodEntry]
@@ -71,6 +71,7 @@ class TreePreemption:
             for queued, row in plan:
                 state.assume(queued.entry, row)
             victims = self._reprieve(profile, plan, chosen, rows)
+        victims = self._with_lacking(profile, plan, chosen, victims)
         return VictimPlan(plan, [entry for unit in victims for entry in unit.pods])
 
     def _is_sufficient(
@@ -131,6 +132,38 @@ class TreePreemption:
                     continue
             victims.append(unit)
         return victims
+
+    def _with_lacking(
+        self, profile: Profile, plan: Plan, chosen: list[Unit], victims: list[Unit]
+    ) -> list[Unit]:
+        """Returns the victims, and as many of the reprieved units, the least important first, as
+        are needed for all of the plan together: devices and volumes were looked at pod by pod."""
+        spared = sorted(
+            (unit for unit in chosen if unit not in victims), key=lambda unit: unit.importance
+        )
+        count = 1
+        while spared and not self._holds(profile, plan, victims):
+            victims, spared = [*victims, *spared[-count:]], spared[:-count]
+            count *= 2
+        return victims
+
+    def _holds(self, profile: Profile, plan: Plan, victims: list[Unit]) -> bool:
+        """Returns whether all pods of the plan, with their reservations, fit on their rows once the
+        victims are gone, in some order."""
+        with self._state.trial():
+            _displace(self._state, victims)
+            left = plan
+            while left:
+                refused = []
+                for queued, row in left:
+                    if self._cycle.fits(profile, queued.entry, row):
+                        assume_reserved(self._state, profile, queued.entry, row)
+                    else:
+                        refused.append((queued, row))
+                if len(refused) == len(left):
+                    return False
+                left = refused
+        return True
 
     def _is_still_feasible(
         self, profile: Profile, queued: QueuedPod, row: int, touched: set[int]
