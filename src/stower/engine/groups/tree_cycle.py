@@ -10,6 +10,7 @@ Must not know the queue, writes or time.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -130,24 +131,15 @@ class TreeCycle:
             plan = self._place_one_by_one(profile, pending[0], among)
             if plan is not None:
                 return TreeResult(plan)
+        begin = partial(
+            _Attempt, self._state, self._cycle, profile, tree, pending, effort, self.solver_failed,
+            among,
+        )  # fmt: skip
         if any(group.preferred for group in tree.groups):
-            attempt = self._attempt(profile, tree, pending, effort, among)
-            found = attempt.run(requires_preferred=True)
+            found = begin().run(requires_preferred=True)
             if found.plan:
                 return found
-        return self._attempt(profile, tree, pending, effort, among).run()
-
-    def _attempt(
-        self,
-        profile: Profile,
-        tree: Tree,
-        pending: list[list[QueuedPod]],
-        effort: int,
-        among: Mapping[str, Bools],
-    ) -> "_Attempt":
-        return _Attempt(
-            self._state, self._cycle, profile, tree, pending, effort, self.solver_failed, among
-        )
+        return begin().run()
 
     def _place_one_by_one(
         self, profile: Profile, members: list[QueuedPod], among: Mapping[str, Bools]
@@ -390,21 +382,11 @@ class _Attempt:
     ) -> Plan | None:
         """Places each pod on its row, in whatever order the plugins accept; None where they refuse
         all that are left."""
-        plan: Plan = []
-        left = pods
         with self._state.trial():
-            while left:
-                refused = []
-                for queued, row in left:
-                    if self._cycle.fits(self._profile, queued.entry, row):
-                        assume_reserved(self._state, self._profile, queued.entry, row)
-                        plan.append((queued, row))
-                    else:
-                        refused.append((queued, row))
-                if len(refused) == len(left):
-                    self._remember_refusals(built, refused, plan)
-                    return None
-                left = refused
+            plan, refused = place_in_any_order(self._state, self._cycle, self._profile, pods)
+        if refused:
+            self._remember_refusals(built, refused, plan)
+            return None
         return plan
 
     # Learning from refusals
@@ -475,6 +457,27 @@ class _Attempt:
             for k, kind in enumerate(problem.kinds)
         )
         return Problem(problem.resources, problem.free, problem.scopes, problem.groups, kinds)
+
+
+def place_in_any_order(
+    state: ClusterState, cycle: SchedulingCycle, profile: Profile, pods: Plan
+) -> tuple[Plan, Plan]:
+    """Places each pod on its row with its reservations, within a trial, in whatever order the
+    plugins accept. Returns the pods that are placed, and those that the plugins refuse then."""
+    placed: Plan = []
+    left = pods
+    while left:
+        refused = []
+        for queued, row in left:
+            if cycle.fits(profile, queued.entry, row):
+                assume_reserved(state, profile, queued.entry, row)
+                placed.append((queued, row))
+            else:
+                refused.append((queued, row))
+        if len(refused) == len(left):
+            break
+        left = refused
+    return placed, left
 
 
 def assume_reserved(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:

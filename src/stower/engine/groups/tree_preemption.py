@@ -11,7 +11,7 @@ Source: KEP-5710 "Preemption algorithm"; that no more nodes than needed are empt
 from typing import NamedTuple
 
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
-from stower.engine.groups.tree_cycle import Plan, TreeCycle, assume_reserved
+from stower.engine.groups.tree_cycle import Plan, TreeCycle, place_in_any_order
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.profile import Profile
 from stower.groups.tree import Tree
@@ -152,18 +152,7 @@ class TreePreemption:
         victims are gone, in some order."""
         with self._state.trial():
             _displace(self._state, victims)
-            left = plan
-            while left:
-                refused = []
-                for queued, row in left:
-                    if self._cycle.fits(profile, queued.entry, row):
-                        assume_reserved(self._state, profile, queued.entry, row)
-                    else:
-                        refused.append((queued, row))
-                if len(refused) == len(left):
-                    return False
-                left = refused
-        return True
+            return not place_in_any_order(self._state, self._cycle, profile, plan)[1]
 
     def _is_still_feasible(
         self, profile: Profile, queued: QueuedPod, row: int, touched: set[int]
