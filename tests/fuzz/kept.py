@@ -31,6 +31,7 @@ BOUNDED: Final = {
     "engine.cycle._verdicts": "KEPT_MAX of verdicts",
     "engine.cycle._evaluator": "KEPT_MAX of the evaluator",
     "engine.cycle._nominated_room": "ENTRIES_MAX of nominated room",
+    "engine.state._touched": "rows",
     "engine.state.columns": "swept as columns come",
     "engine.state.tallies": "TALLIES_MAX, TEXTS_MAX",
     "engine.state.carried_terms": "UNUSED_TERMS_MAX, CACHE_ENTRIES_MAX",

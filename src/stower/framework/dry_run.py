@@ -5,9 +5,10 @@ Preemption uses dry runs to find victims, and the scheduling cycle to respect no
 Source: scheduler framework PreFilterExtensions (AddPod, RemovePod).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple, Protocol
 
+from stower.model.kinds import Pod
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
@@ -36,7 +37,8 @@ class CapacityConstraint(NamedTuple):
     free: returns int64[rows], the free amount of each row of a slice. need: the amount that the pod
     needs. usage: returns the amount that a placed pod of a shape holds. code: the filter's code
     where the need exceeds the free amount. is_discrete: whether the amount counts single items,
-    such as devices, of which other pods may want the same ones.
+    such as devices, of which other pods may want the same ones. label: what messages call the
+    amount, where that is not its name.
     """
 
     name: str
@@ -45,6 +47,15 @@ class CapacityConstraint(NamedTuple):
     usage: Callable[[Shape], int]
     code: int
     is_discrete: bool = False
+    label: str = ""
+
+
+class TreePods(NamedTuple):
+    """The pods of a pod group tree that are placed together. shared: keys of claims that several of
+    them use."""
+
+    pods: Sequence[Pod]
+    shared: Container[str]
 
 
 class TrialRun:

@@ -14,7 +14,7 @@ A method that a plugin does not override is not one of its extension points. Mus
 plugin.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Final
 
@@ -23,7 +23,7 @@ import msgspec
 from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.companion import Companion
 from stower.framework.device_gates import DeviceGates
-from stower.framework.dry_run import CapacityConstraint, DryRun, TrialRun
+from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods, TrialRun
 from stower.framework.fixes import Fix
 from stower.framework.negotiation import FeasibleNodes, Wait
 from stower.framework.post_filter import PostFilterResult, PreemptionEvaluator
@@ -278,16 +278,26 @@ class Plugin:
         return None
 
     def group_constraints(
-        self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
+        self, pod: Pod, shape: Shape, state: ClusterState, tree: TreePods
     ) -> tuple[CapacityConstraint, ...]:
-        """Returns amounts that bound how many pods of a group a row takes; other reasons of the
-        filter are left out. `shared`: keys of claims that several pods use."""
+        """Returns amounts that bound how many pods of a tree a row takes; other reasons of the
+        filter are left out. `pod` is one of the tree's."""
         return self.capacity_constraints(shape, state) or ()
 
     def is_permanent(self, codes: Ints) -> Bools:
         """Returns bool[codes]: which rejections the placement of other pods cannot lift."""
         lasting: Bools = codes != 0
         return lasting
+
+    def is_permanent_for(self, pod: Pod, state: ClusterState, codes: Ints, tree: TreePods) -> Bools:
+        """Returns bool[codes]: which rejections of a pod the placement of its tree's other pods
+        cannot lift."""
+        return self.is_permanent(codes)
+
+    def common_keys(self, pod: Pod, state: ClusterState, tree: TreePods) -> tuple[str, ...]:
+        """Returns topology keys of which the tree's pods that are like this one must share one
+        domain."""
+        return ()
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
         """Returns more about this plugin's rejection of the row, line by line."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stower.groups.problem import Group, Problem
+from stower.groups.problem import Group, Problem, Scope
 from stower.state.arrays import Bools, Ints
 
 
@@ -41,7 +41,7 @@ class BoundsCounter:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.met = met_minimums(problem)
-        self._room = [scope_sums(problem, i) for i in range(len(problem.scopes))]
+        self._room = [scope_sums(problem.free, scope) for scope in problem.scopes]
         self._slots: dict[tuple[int, int], Ints] = {}
         self.alive: list[Bools] = [np.zeros(0, np.bool_)] * len(problem.groups)
         self.most: list[Ints] = [np.zeros(0, np.int64)] * len(problem.groups)
@@ -117,12 +117,12 @@ class BoundsCounter:
         return able >= group.minimum, most
 
 
-def scope_sums(problem: Problem, scope: int) -> Ints:
-    """Returns int64[resource, domain]: the free amounts in each domain of the scope."""
-    inside = problem.scopes[scope]
-    sums = np.zeros((len(problem.free), inside.count), np.int64)
-    for r, amounts in enumerate(problem.free):
-        sums[r] = inside.sums(amounts)
+def scope_sums(free: Ints, scope: Scope) -> Ints:
+    """Returns int64[resource, domain]: the free amounts, int64[resource, node], in each domain of
+    the scope."""
+    sums = np.zeros((len(free), scope.count), np.int64)
+    for r, amounts in enumerate(free):
+        sums[r] = scope.sums(amounts)
     return sums
 
 

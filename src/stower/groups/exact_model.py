@@ -167,7 +167,7 @@ class Model:
         problem = self._problem
         lineages = [problem.lineage(i) for i in range(len(problem.scopes))]
         for s, scope in enumerate(problem.scopes):
-            rooms = scope_sums(problem, s)
+            rooms = scope_sums(problem.free, problem.scopes[s])
             parts: list[tuple[Ints, Ints, Ints]] = []  # domain, variable, what is taken
             for g, group in enumerate(problem.groups):
                 if group.children or group.minimum <= 0 or s not in lineages[group.scope]:

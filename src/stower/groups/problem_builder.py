@@ -59,9 +59,12 @@ class Builder:
         sort: Sorted,
         amounts: Callable[[PodEntry], list[CapacityConstraint]],
         prefers: bool = False,
+        common_keys: Sequence[Sequence[str]] = (),
     ) -> None:
         """`sort`: see Sorted; `amounts`: returns the capacity constraints of a pod; `prefers`:
-        whether preferred topology is treated as required."""
+        whether preferred topology is treated as required; `common_keys`: by group, more topology
+        keys of which its pods must share one domain."""
+        self._common_keys = common_keys
         self._prefers = prefers
         self._state = state
         self._tree = tree
@@ -97,7 +100,7 @@ class Builder:
         self._keep(rooms, free, rows, {e.uid for es in pending for e in es}, priority)
         free, demands = reduced(np.maximum(free, 0), demands)
         free = np.minimum(free, AMOUNTS_MAX // max(len(rows), 1))
-        names = [room.name for room in rooms]
+        names = [room.label or room.name for room in rooms]
         scopes, groups = self._groups(rows, parts)
         kinds = tuple(
             Kind(demand, np.where(mask[rows], NO_CAP, 0))
@@ -158,7 +161,7 @@ class Builder:
             scope = scope_of[group.parent] if group.parent >= 0 else 0
             bound = np.ones(len(rows), np.bool_)
             is_bound = False
-            for key in self._keys(group):
+            for key in self._keys(g, group):
                 codes = state.labels.codes(key, state.all_rows)[rows]
                 known = made.get((scope, key))
                 if known is None:
@@ -185,14 +188,17 @@ class Builder:
             )
         return scopes, groups
 
-    def _keys(self, group: TreeGroup) -> list[str]:
+    def _keys(self, g: int, group: TreeGroup) -> list[str]:
         """Returns the topology keys of a group, the coarser first."""
-        keys = [group.topology, group.preferred if self._prefers else ""]
+        common = self._common_keys[g] if self._common_keys else ()
+        keys = [group.topology, *common, group.preferred if self._prefers else ""]
         return [key for key in dict.fromkeys(keys) if key]
 
     def _bound_domain(self, g: int, group: TreeGroup, key: str) -> int:
         """Does the same as `bound_domain`; placed pods that violate a preferred topology are
-        ignored."""
+        ignored, and keys that only the pods to place have in common bind to nothing."""
+        if key not in (group.topology, group.preferred):
+            return 0
         try:
             return bound_domain(self._state, self._tree, g, key)
         except DomainConflictError:

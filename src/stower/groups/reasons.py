@@ -137,7 +137,7 @@ def _of_groups(problem: Problem, tree: Tree, g: int) -> str:
         return f"{need}, but there is no such domain"
     if int(able.max()) < group.minimum:
         return f"{need}, but at most {int(able.max())} of them fit"
-    room, least = scope_sums(problem, group.scope), bounds.least[g]
+    room, least = scope_sums(problem.free, scope), bounds.least[g]
     short = [
         f"Insufficient {name}"
         for r, name in enumerate(problem.resources)

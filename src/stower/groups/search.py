@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from stower.groups.bounds import Bounds, count_together
+from stower.groups.bounds import Bounds, count_together, scope_sums
 from stower.groups.problem import NO_CAP, Group, Placement, Problem, collect_placement
 from stower.state.arrays import Ints, Rows
 
@@ -215,21 +215,19 @@ class Search:
             return domains
         group, board = self.problem.groups[g], self.board
         scope = self.problem.scopes[group.scope]
-        rooms = np.array([board.free[:, scope.members(d)].sum(axis=1) for d in domains])
-        is_scarce = board.scarce >= 0 and len(domains)
-        room = rooms[:, board.scarce] if is_scarce else np.zeros(len(domains))
+        rooms = scope_sums(board.free, scope)[:, domains]
+        room = rooms[board.scarce] if board.scarce >= 0 else np.zeros(len(domains))
         sign = 1 if self.policy.tight_domains else -1
         if group.children:
-            able = (rooms >= self.bounds.least[g]).all(axis=1)
+            able = (rooms >= self.bounds.least[g][:, None]).all(axis=0)
             return domains[able][np.argsort(sign * room[able], kind="stable")]
         fits = np.zeros(len(domains), np.int64)
         for part in group.parts:
-            for i, d in enumerate(domains):
-                slots = board.slots(part.kind, scope.members(d))
-                fits[i] += min(int(slots.sum()), part.count)
-        if len(group.parts) > 1 and len(domains):
+            slots = board.slots(part.kind, slice(0, self.problem.node_count))
+            fits += np.minimum(scope.sums(slots)[domains], part.count)
+        if len(group.parts) > 1:
             # Each may fit alone, but not together.
-            fits = np.minimum(fits, count_together(self.problem, group, rooms.T))
+            fits = np.minimum(fits, count_together(self.problem, group, rooms))
         able = fits >= max(group.minimum, 1 if group.count else 0)
         order = np.lexsort(
             (sign * room[able], -fits[able] if self.policy.whole else fits[able] * 0)

@@ -5,7 +5,7 @@ it. Differs from kube-scheduler: the search for devices is complete, and limited
 time; pods of lower priority are preempted for their devices.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from stower.devices.results import allocation_of
 from stower.devices.shortages import Shortage
 from stower.devices.stock import Stock
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.dry_run import CapacityConstraint, DryRun, TrialRun
+from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods, TrialRun
 from stower.framework.fixes import Fix
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.plugin_guard import PluginError
@@ -233,12 +233,14 @@ class DynamicResources(Plugin):
         return ""
 
     def group_constraints(
-        self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
+        self, pod: Pod, shape: Shape, state: ClusterState, tree: TreePods
     ) -> tuple[CapacityConstraint, ...]:
         """Returns the devices that the pod's own unallocated claims would take."""
         claims = self.claims(pod, state)
         usable = claims if isinstance(claims, list) else []
-        own = [c for c in usable if c.status.allocation is None and c.metadata.key not in shared]
+        own = [
+            c for c in usable if c.status.allocation is None and c.metadata.key not in tree.shared
+        ]
         return state.devices.extension(Stock).capacity_constraints(own, state, self._rules)
 
     # Filter

@@ -7,7 +7,7 @@ mismatchLabelKeys (KEP-3633) are merged into the selector by the API server.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from stower.framework.args import Args, convert_args, invalid
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.dry_run import DryRun
+from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods
 from stower.framework.fixes import (
     NODE_FIELD,
     Fix,
@@ -147,9 +147,47 @@ class InterPodAffinity(Plugin):
             result = matching_rows if result is None else result | matching_rows
         return result
 
+    def group_constraints(
+        self, pod: Pod, shape: Shape, state: ClusterState, tree: TreePods
+    ) -> tuple[CapacityConstraint, ...]:
+        """Returns an amount of 1 per anti-affinity term that the pod itself matches, where each
+        node is a domain of its own: then no two such pods of a group are on one node."""
+        found = {}
+        for term in _required_terms(pod)[1]:
+            if not state.labels.is_unique_per_node(term.topology_key, state.node_count):
+                continue
+            if meets(pod, (condition(term, pod, state.pod_selectors),)):
+                # Other namespaces may differ from pod to pod: the filter has refused their rows.
+                own = frozenset((pod.metadata.namespace,)), term.label_selector
+                name = f"nodes without pods of {_describe_selector(term)}"
+                counts = state.tally(own)
+                found[name] = CapacityConstraint(name, partial(_free_of, counts), 1, _nothing, 1)
+        return tuple(found.values())
+
     def is_permanent(self, codes: Ints) -> Bools:
         """Returns bool[codes]: all but unmatched affinity, which a pod placed later may match."""
         return codes > AFFINITY_NOT_MATCHED
+
+    def is_permanent_for(self, pod: Pod, state: ClusterState, codes: Ints, tree: TreePods) -> Bools:
+        """Returns bool[codes]: unmatched affinity too, unless a pod of the tree matches the terms
+        and has other ones itself: where there is no match, a pod with the same terms is refused
+        as well."""
+        lasting = self.is_permanent(codes)
+        unmatched: Bools = codes == AFFINITY_NOT_MATCHED
+        if not unmatched.any() or _has_others_that_match(pod, state, tree):
+            return lasting
+        return lasting | unmatched
+
+    def common_keys(self, pod: Pod, state: ClusterState, tree: TreePods) -> tuple[str, ...]:
+        """Returns the keys of the pod's affinity, where it matches the terms itself and no other
+        pod does yet: the first one decides on the domains of all."""
+        terms = _required_terms(pod)[0]
+        conditions = tuple(condition(term, pod, state.pod_selectors) for term in terms)
+        if not terms or not meets(pod, conditions) or _has_others_that_match(pod, state, tree):
+            return ()
+        if state.tally(*conditions).counts[state.all_rows].any():
+            return ()
+        return tuple(dict.fromkeys(term.topology_key for term in terms))
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Returns the reason. Evictions can only resolve anti-affinity."""
@@ -349,6 +387,24 @@ def _required_terms(pod: Pod) -> tuple[tuple[PodAffinityTerm, ...], tuple[PodAff
     terms, anti_terms = required(affinity.pod_affinity), required(affinity.pod_anti_affinity)
     check_count(len(terms) + len(anti_terms), TERMS_MAX, TERMS_NOUN)
     return terms, anti_terms
+
+
+def _has_others_that_match(pod: Pod, state: ClusterState, tree: TreePods) -> bool:
+    """Returns whether a pod of the tree matches the required affinity of the pod, and has not the
+    same itself."""
+    terms = _required_terms(pod)[0]
+    conditions = tuple(condition(term, pod, state.pod_selectors) for term in terms)
+    return any(_required_terms(p)[0] != terms and meets(p, conditions) for p in tree.pods)
+
+
+def _free_of(counts: RowCounts, rows: slice) -> Ints:
+    """Returns int64[rows]: 1 for rows without such a pod."""
+    free: Ints = (counts.counts[rows] == 0).astype(np.int64)
+    return free
+
+
+def _nothing(shape: Shape) -> int:
+    return 0
 
 
 def _pods_in_domain(state: ClusterState, key: str, row: int) -> list[PodEntry]:

@@ -8,7 +8,7 @@ Source: KEP-3063 (classic dynamic resource allocation), seed 000; kube-scheduler
 plugins/dynamicresources of Kubernetes 1.26 to 1.31.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -37,7 +37,7 @@ from stower.devices.negotiation.trees import awaits_more_answers, is_answer
 from stower.devices.negotiation.turns import preceding_pod
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.dry_run import CapacityConstraint, DryRun
+from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods
 from stower.framework.negotiation import FeasibleNodes, Wait
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
@@ -237,7 +237,7 @@ class NegotiatedResources(Plugin):
         return self._rejection_codes.code_of(Rejection((reason,)))
 
     def group_constraints(
-        self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
+        self, pod: Pod, shape: Shape, state: ClusterState, tree: TreePods
     ) -> tuple[CapacityConstraint, ...]:
         """Returns the numbers of devices that drivers have shown to the pod's tree."""
         negotiation = self.negotiation(pod, state)

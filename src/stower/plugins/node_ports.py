@@ -4,11 +4,12 @@ Source: kube-scheduler plugins/nodeports; framework HostPortInfo.CheckConflict.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.dry_run import DryRun
+from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods
 from stower.framework.fixes import NODE_FIELD, Fix, format_pods
 from stower.framework.plugin import Plugin, Scope
 from stower.model.kinds import Pod
@@ -49,6 +50,17 @@ class NodePorts(Plugin):
         """Returns dry runs of the ports in use on a row."""
         return (lambda row: _PortsDryRun(shape, state, row)) if shape.ports else None
 
+    def group_constraints(
+        self, pod: Pod, shape: Shape, state: ClusterState, tree: TreePods
+    ) -> tuple[CapacityConstraint, ...]:
+        """Returns an amount of 1 per host port: no two pods of a group use it on one node."""
+        return tuple(
+            CapacityConstraint(
+                _name(port), partial(_free_ports, state, port), 1, partial(_uses, port), 1
+            )
+            for port in dict.fromkeys(shape.ports)
+        )
+
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Suggests evicting the pods that use the ports."""
         users = []
@@ -71,6 +83,22 @@ class NodePorts(Plugin):
         freed_ports = HostPorts()
         freed_ports.add(0, host_ports(event.old_pod), 1)
         return freed_ports.has_conflict(0, shape.ports)
+
+
+def _name(port: HostPort) -> str:
+    protocol, number, ip = port
+    at = "" if ip == ANY_IP else f" at {ip}"
+    return f"host port {number}/{protocol}{at}"
+
+
+def _free_ports(state: ClusterState, port: HostPort, rows: slice) -> Ints:
+    free = np.ones(state.capacity, np.int64)
+    free[state.ports.conflicts((port,))] = 0
+    return free[rows]
+
+
+def _uses(port: HostPort, shape: Shape) -> int:
+    return int(port in shape.ports)
 
 
 class _PortsDryRun:

@@ -3,7 +3,7 @@
 Source: kube-scheduler plugins/noderesources/fit.go.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from itertools import pairwise
@@ -25,7 +25,7 @@ from stower.framework.args import (
     unsupported,
 )
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.dry_run import CapacityConstraint, DryRun
+from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods
 from stower.framework.fixes import NODE_FIELD, Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
@@ -249,7 +249,7 @@ class NodeResourcesFit(Plugin):
         return None if self._delegated_resources(shape, state) else self._amounts(shape, state)
 
     def group_constraints(
-        self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
+        self, pod: Pod, shape: Shape, state: ClusterState, tree: TreePods
     ) -> tuple[CapacityConstraint, ...]:
         """Returns a pod slot and each resource, delegated or not; see `_amounts`."""
         return self._amounts(shape, state)

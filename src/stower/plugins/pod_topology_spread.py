@@ -14,7 +14,7 @@ import numpy as np
 
 from stower.framework.args import convert_args, raise_faults
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.dry_run import DryRun
+from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods
 from stower.framework.fixes import NODE_FIELD, Fix, with_labels, with_spec
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
@@ -144,6 +144,35 @@ class PodTopologySpread(Plugin):
         ]
         matcher = Matcher(conditions, state.tallies)
         return lambda row: SpreadDryRun(pod, constraint_counts, matcher, row)
+
+    def group_constraints(
+        self, pod: Pod, shape: Shape, state: ClusterState, tree: TreePods
+    ) -> tuple[CapacityConstraint, ...]:
+        """Returns how many more matching pods each node may have, for hard constraints that count
+        pods per node, where the tree has too few pods for the smallest count to rise."""
+        constraints = self._resolve_constraints(pod, state, DO_NOT_SCHEDULE)
+        found = {}
+        for constraint, counts, domains, _ in self._count_domains(
+            pod, shape, state, constraints, True
+        ):
+            key = constraint.key
+            is_per_node = state.labels.is_unique_per_node(key, state.node_count)
+            if not is_per_node or not constraint.matches(pod):
+                continue
+            smallest = 0
+            if np.count_nonzero(domains) >= max(1, constraint.min_domains):
+                smallest = int(counts[domains].min())
+                matching = sum(constraint.matches(p) for p in tree.pods)
+                if matching >= np.count_nonzero(counts[domains] == smallest):
+                    continue
+            per_domain = constraint.max_skew + smallest - counts
+            free = per_domain[state.labels.codes(key, state.all_rows)]
+            name = f"{self.name} {shape.serial} {constraint}"
+            label = f"nodes within maxSkew {constraint.max_skew} of {key}"
+            found[name] = CapacityConstraint(
+                name, free.__getitem__, 1, _nothing, MAX_SKEW_EXCEEDED, label=label
+            )
+        return tuple(found.values())
 
     def is_permanent(self, codes: Ints) -> Bools:
         """Returns bool[codes]: missing keys only. Pods placed later may reduce the skew."""
@@ -422,6 +451,10 @@ class PodTopologySpread(Plugin):
             return any(t.matches(old) != t.matches(new) for t in constraints)
         other = new or old
         return other is not None and any(t.matches(other) for t in constraints)
+
+
+def _nothing(shape: Shape) -> int:
+    return 0
 
 
 def _missing_label(

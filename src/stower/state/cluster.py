@@ -210,6 +210,7 @@ class ClusterState(NodeRows):
         row = self.row_by_name.get(node_name, -1)
         if row >= 0:
             self.usage_log.add(row)
+            self._touch(row)
 
     def _add_entry(self, pod: Pod, shape: Shape) -> PodEntry:
         former = self.former_entries.pop(pod.metadata.uid, None) if self.former_entries else None
@@ -310,6 +311,8 @@ class ClusterState(NodeRows):
         self.usage_log.add(row)
         if self.journal.is_recording:
             self.journal.log(self._unplace, entry)
+        elif not self.journal.is_undoing:
+            self._touched[row] = None  # as `_touch`, without a call
 
     def _unplace(self, entry: PodEntry) -> None:
         row, shape = entry.row, entry.shape
@@ -332,6 +335,8 @@ class ClusterState(NodeRows):
         self.usage_log.add(row)
         if self.journal.is_recording:
             self.journal.log(self._place, entry, row)
+        elif not self.journal.is_undoing:
+            self._touched[row] = None
         self._release_row_when_final(row)
 
     def _set_assumed(self, entry: PodEntry, assumed: bool) -> None:

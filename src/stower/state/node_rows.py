@@ -58,7 +58,8 @@ class NodeRows:
         self.non_zero_memory = ResourceColumn("non-zero memory", self.capacity)
         self.labels = LabelColumns(self.capacity)
         self.images = Images(self.capacity)
-        self._image_cursors = (0, 0)  # positions of both logs up to which images were refreshed
+        # Rows that changed, but not by a trial, since numbers of nodes per image were refreshed.
+        self._touched: dict[int, None] = {}
 
     # Reading
 
@@ -96,22 +97,21 @@ class NodeRows:
         return node
 
     def refresh_images(self) -> None:
-        """Starts a cycle: rows that changed take the current numbers of nodes per image."""
-        use, node = self.usage_log.position, self.node_log.position
-        was_use, was_node = self._image_cursors
-        if use == was_use and node == was_node:
+        """Starts a cycle: rows that changed take the current numbers of nodes per image. Does
+        nothing in a trial, which begins no cycle."""
+        if not self._touched or self.journal.is_recording:
             return
-        if not self.images.generation:
-            self._image_cursors = (use, node)
-            return
-        if self.usage_log.is_overrun(was_use) or self.node_log.is_overrun(was_node):
-            changed = self.present_rows()
-        else:
-            changed = self.usage_log.row_list(was_use) + self.node_log.row_list(was_node)
-        for row in changed:
-            if self.images.refresh_row(row):
-                self.node_log.add(row)
-        self._image_cursors = (use, self.node_log.position)
+        if self.images.generation:
+            for row in self._touched:
+                if self.images.refresh_row(row):
+                    self.node_log.add(row)
+        self._touched.clear()
+
+    def _touch(self, row: int) -> None:
+        """Has numbers of nodes per image refreshed on a row that changed, unless a trial changed
+        it, or its end restored it."""
+        if not (self.journal.is_recording or self.journal.is_undoing):
+            self._touched[row] = None
 
     def trial(self) -> Trial:
         """Returns a context manager that undoes all changes made inside."""
@@ -200,6 +200,7 @@ class NodeRows:
             for name, amount in allocatable.items():
                 self.column(name).set_allocatable(row, amount)
             self.usage_log.add(row)
+            self._touch(row)
         object_changed = old is None
         if old is None:
             self.present[row] = True
@@ -225,6 +226,7 @@ class NodeRows:
         object_changed |= generation != self.images.generation
         if object_changed:
             self.node_log.add(row)
+            self._touch(row)
         return use_changed or object_changed
 
     def _clear_node(self, row: int) -> None:
@@ -244,6 +246,7 @@ class NodeRows:
         self.images.set(row, old, None)
         self.usage_log.add(row)
         self.node_log.add(row)
+        self._touch(row)
 
     def _sweep_columns(self) -> None:
         """Shrinks empty columns. The next sweep comes with twice as many columns, so that the cost

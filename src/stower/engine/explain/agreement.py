@@ -51,6 +51,7 @@ def judge(
 ) -> Judgement:
     """Returns the judgement of the node that another scheduler chose for a pod that is pending in
     the state; "" where it found none, for the reason in `message`."""
+    state.refresh_images()  # a cycle has begun where the other scheduler decided
     with state.trial():
         for other in displaceable_pods(state, profile, entry.pod):
             state.displace(other)

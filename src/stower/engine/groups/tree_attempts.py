@@ -140,6 +140,7 @@ class TreeAttempts:
         if members:
             queued.profile = members[0].profile  # the pod that the tree was queued with may be gone
         queued.pairs_searched = len(members) * self._state.node_count
+        self._state.refresh_images()
         for member in members:
             member.attempts += 1
         try:

@@ -18,7 +18,7 @@ import numpy as np
 from stower.devices.negotiation.claims import driver_of
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.queue.entities import QueuedPod, encode_pod_terms
-from stower.framework.dry_run import CapacityConstraint
+from stower.framework.dry_run import CapacityConstraint, TreePods
 from stower.framework.profile import Profile
 from stower.groups.placement import (
     Answer,
@@ -190,6 +190,8 @@ class _Attempt:
         self._shared = {key for key, count in uses.items() if count > 1}
         for g in tree.leaves():
             self._shared.update(k for e in placed_pods(state, tree, g) for k in claim_keys(e.pod))
+        pods = [q.pod for q in self._queued.values()]
+        self._together = TreePods(pods, self._shared)
         self._masks: dict[object, Bools] = {}  # by key of interchangeable pods
         self._everywhere: Bools = np.ones(state.row_limit, np.bool_)
         self._no_points: Ints = np.zeros(state.row_limit, np.int64)
@@ -201,7 +203,10 @@ class _Attempt:
     def run(self, requires_preferred: bool = False) -> TreeResult:
         """Searches and verifies. `requires_preferred`: treats preferred topology as required."""
         state = self._state
-        builder = Builder(state, self._tree, self._classify, self._amounts, requires_preferred)
+        builder = Builder(
+            state, self._tree, self._classify, self._amounts, requires_preferred,
+            [self._common_keys(pods) for pods in self._pending],
+        )  # fmt: skip
         members = [[q.entry for q in pods] for pods in self._pending]
         built = builder.build(members, self._priority())
         answer: Answer = ExhaustedSearch("plugins")
@@ -281,7 +286,8 @@ class _Attempt:
         for plugin in filters:
             codes = plugin.filter_pod(entry.pod, entry.shape, self._state)
             if codes is not None:
-                mask = mask & ~plugin.is_permanent(codes)
+                lasting = plugin.is_permanent_for(entry.pod, self._state, codes, self._together)
+                mask = mask & ~lasting
         if entry.uid in self._among:
             mask = mask & self._among[entry.uid]
         if is_negotiated:
@@ -308,12 +314,28 @@ class _Attempt:
         return found or None
 
     def _amounts(self, entry: PodEntry) -> list[CapacityConstraint]:
+        pod, shape, state = entry.pod, entry.shape, self._state
         return [
             room
             for plugin in self._profile.filters
-            if plugin.is_relevant(entry.shape)
-            for room in plugin.group_constraints(entry.pod, entry.shape, self._state, self._shared)
+            if plugin.is_relevant(shape)
+            for room in plugin.group_constraints(pod, shape, state, self._together)
         ]
+
+    def _common_keys(self, pods: list[QueuedPod]) -> tuple[str, ...]:
+        """Returns topology keys of which the pods of one group must share one domain."""
+        found: set[tuple[str, ...]] = set()
+        for queued in {q.class_key: q for q in pods}.values():
+            pod = queued.pod
+            found.add(
+                tuple(
+                    key
+                    for plugin in self._profile.filters
+                    if plugin.is_relevant(queued.entry.shape)
+                    for key in plugin.common_keys(pod, self._state, self._together)
+                )
+            )
+        return found.pop() if len(found) == 1 else ()
 
     def _priority(self) -> int:
         return next((q.priority for members in self._pending for q in members), 0)

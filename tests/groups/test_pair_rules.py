@@ -1,0 +1,139 @@
+"""Groups whose pods exclude, follow or spread each other: the search knows these rules, so that it
+places what fits, and proves at once what does not."""
+
+from typing import Any
+
+from stower.assembly import build_engine
+from stower.model.kinds import Node, Pod
+from tests.builders import make_node, make_pod
+from tests.device_builders import Agreeing
+from tests.group_builders import RACK, make_group, members
+
+HOSTNAME = "kubernetes.io/hostname"
+APP = {"app": "a"}
+SAME_APP = {"labelSelector": {"matchLabels": APP}}
+NO_PREEMPTION = "preemption: No preemption victims found for incoming preemptor"
+
+
+def node(name: str, rack: str = "r", cpu: str = "8") -> Node:
+    return make_node(name, cpu=cpu, labels={HOSTNAME: name, RACK: rack})
+
+
+def cluster(*objects: Any) -> Agreeing:
+    return Agreeing(build_engine(), *objects)
+
+
+def affinity(kind: str, key: str) -> dict[str, Any]:
+    term = {"topologyKey": key, **SAME_APP}
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def spread(key: str, skew: int) -> list[dict[str, Any]]:
+    rule = {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **SAME_APP}
+    return [rule]
+
+
+def workers(count: int, **fields: Any) -> list[Pod]:
+    return members("g", count, labels=APP, **fields)
+
+
+def message(api: Agreeing) -> str:
+    return api.messages["g-0"].partition(f". {NO_PREEMPTION}")[0]
+
+
+def test_a_leader_and_workers_on_the_host_network_are_on_nodes_of_their_own() -> None:
+    """The leader fits on the larger nodes only, which the workers would take else."""
+    leader = members("g", 1, first=2, cpu="3", ports=[29500])
+    api = cluster(
+        node("n0", cpu="2"), node("n1", cpu="5"), node("n2", cpu="6"),
+        make_group("g", 3, key=RACK), *members("g", 2, cpu="2", ports=[29500]), *leader,
+    )  # fmt: skip
+    assert 3 == len(set(api.bound.values()))
+    assert "n0" != api.bound["g-2"]
+
+
+def test_that_host_ports_run_out_is_proved_at_once() -> None:
+    api = cluster(node("n0"), node("n1"), make_group("g", 3), *workers(3, ports=[80]))
+    assert {} == api.bound
+    assert "PodGroup default/g needs 3 pods, 2 fit: Insufficient host port 80/TCP" == message(api)
+
+
+def test_a_host_port_that_another_pod_uses_does_not_count() -> None:
+    taken = make_pod("other", node="n0", ports=[80])
+    api = cluster(node("n0"), node("n1"), taken, make_group("g", 2), *workers(2, ports=[80]))
+    assert "PodGroup default/g needs 2 pods, 1 fit: Insufficient host port 80/TCP" == message(api)
+
+
+def test_pods_that_exclude_each_other_per_node_need_as_many_nodes() -> None:
+    apart = affinity("podAntiAffinity", HOSTNAME)
+    nodes = [node(f"n{i}", "a" if i < 2 else "b") for i in range(5)]
+    api = cluster(*nodes, make_group("g", 3, key=RACK), *workers(3, affinity=apart))
+    assert {"n2", "n3", "n4"} == set(api.bound.values())
+    more = cluster(*nodes, make_group("g", 4, key=RACK), *workers(4, affinity=apart))
+    assert (
+        "PodGroup default/g needs 4 pods in one rack, 3 fit: "
+        "Insufficient nodes without pods of app=a" == message(more)
+    )
+
+
+def test_pods_follow_those_that_they_want_to_be_with() -> None:
+    """One is in rack a, where there is no room for all: they cannot be in rack b."""
+    there = make_pod("there", node="a0", labels=APP)
+    close = affinity("podAffinity", RACK)
+    api = cluster(
+        node("a0", "a", "2"), node("b0", "b"), there, make_group("g", 3),
+        *workers(3, cpu="1", affinity=close),
+    )  # fmt: skip
+    assert {} == api.bound
+    assert "PodGroup default/g needs 3 pods, 1 fit: Insufficient cpu" == message(api)
+    api.put(node("a1", "a", "2"))
+    api.wait(10)
+    assert {"a0", "a1"} == set(api.bound.values())
+
+
+def test_pods_that_want_to_be_together_are_placed_where_all_have_room() -> None:
+    """None is anywhere yet: the first one decides, and must not decide for too small a rack."""
+    close = affinity("podAffinity", RACK)
+    nodes = [node(f"a{i}", "a", "100") for i in range(1)]
+    nodes += [node(f"b{i}", "b", "2") for i in range(4)]
+    api = cluster(
+        *nodes, make_pod("fill", node="a0", cpu="97"), make_group("g", 4),
+        *workers(4, cpu="1", affinity=close),
+    )  # fmt: skip
+    assert 4 == len(api.bound)
+    assert {"b"} == {name[0] for name in api.bound.values()}
+
+
+def test_pods_may_follow_a_leader_of_their_own_group_anywhere() -> None:
+    """The leader matches, and follows nobody: with it, the others may go where nobody is."""
+    there = make_pod("there", node="a0", labels=APP)
+    close = affinity("podAffinity", RACK)
+    leader = members("g", 1, first=9, labels=APP, cpu="1")
+    api = cluster(
+        node("a0", "a", "1"), node("b0", "b"), there, make_group("g", 4),
+        *workers(3, cpu="1", affinity=close), *leader,
+    )  # fmt: skip
+    assert {"b0"} == set(api.bound.values())
+    assert 4 == len(api.bound)
+
+
+def test_pods_that_are_spread_over_nodes_need_enough_of_them() -> None:
+    nodes = [node(f"n{i}") for i in range(6)]
+    rule = {"topologySpreadConstraints": spread(HOSTNAME, 1)}
+    api = cluster(*nodes[:5], make_group("g", 4), *workers(4, **rule))
+    assert 4 == len(set(api.bound.values()))
+    full = [make_pod(f"full-{i}", node=f"n{i}", cpu="7900m") for i in range(4)]
+    other = cluster(*nodes, *full, make_group("g", 3), *workers(3, cpu="1", **rule))
+    assert {} == other.bound
+    assert (
+        "PodGroup default/g needs 3 pods, 2 fit: "
+        f"Insufficient nodes within maxSkew 1 of {HOSTNAME}" == message(other)
+    )
+
+
+def test_more_pods_than_nodes_may_be_spread() -> None:
+    """The smallest count rises while they are placed."""
+    rule = {"topologySpreadConstraints": spread(HOSTNAME, 1)}
+    nodes = [node(f"n{i}") for i in range(3)]
+    api = cluster(*nodes, make_group("g", 7), *workers(7, **rule))
+    assert 7 == len(api.bound)
