@@ -38,7 +38,8 @@ class CapacityConstraint(NamedTuple):
     needs. usage: returns the amount that a placed pod of a shape holds. code: the filter's code
     where the need exceeds the free amount. is_discrete: whether the amount counts single items,
     such as devices, of which other pods may want the same ones. label: what messages call the
-    amount, where that is not its name.
+    amount, where that is not its name. empty: as `free`, if no pod were on the row; None where that
+    is not known.
     """
 
     name: str
@@ -48,6 +49,7 @@ class CapacityConstraint(NamedTuple):
     code: int
     is_discrete: bool = False
     label: str = ""
+    empty: Callable[[slice], Ints] | None = None
 
 
 class TreePods(NamedTuple):

@@ -161,7 +161,9 @@ class InterPodAffinity(Plugin):
                 own = frozenset((pod.metadata.namespace,)), term.label_selector
                 name = f"nodes without pods of {_describe_selector(term)}"
                 counts = state.tally(own)
-                found[name] = CapacityConstraint(name, partial(_free_of, counts), 1, _nothing, 1)
+                found[name] = CapacityConstraint(
+                    name, partial(_free_of, counts), 1, _nothing, 1, empty=partial(_one_of, counts)
+                )
         return tuple(found.values())
 
     def is_permanent(self, codes: Ints) -> Bools:
@@ -401,6 +403,10 @@ def _free_of(counts: RowCounts, rows: slice) -> Ints:
     """Returns int64[rows]: 1 for rows without such a pod."""
     free: Ints = (counts.counts[rows] == 0).astype(np.int64)
     return free
+
+
+def _one_of(counts: RowCounts, rows: slice) -> Ints:
+    return np.ones_like(counts.counts[rows])
 
 
 def _nothing(shape: Shape) -> int:

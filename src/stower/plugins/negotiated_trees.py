@@ -122,7 +122,9 @@ def constraints_of(
         if nodes:
             free = _free_devices(driver, nodes, known, state)
             name = f"devices of {driver}"
-            found.append(CapacityConstraint(name, free, count, lambda shape: 0, code, True))
+            found.append(
+                CapacityConstraint(name, free, count, lambda shape: 0, code, True, empty=free)
+            )
     return tuple(found)
 
 

@@ -56,7 +56,12 @@ class NodePorts(Plugin):
         """Returns an amount of 1 per host port: no two pods of a group use it on one node."""
         return tuple(
             CapacityConstraint(
-                _name(port), partial(_free_ports, state, port), 1, partial(_uses, port), 1
+                _name(port),
+                partial(_free_ports, state, port),
+                1,
+                partial(_uses, port),
+                1,
+                empty=partial(_one_port, state),
             )
             for port in dict.fromkeys(shape.ports)
         )
@@ -95,6 +100,10 @@ def _free_ports(state: ClusterState, port: HostPort, rows: slice) -> Ints:
     free = np.ones(state.capacity, np.int64)
     free[state.ports.conflicts((port,))] = 0
     return free[rows]
+
+
+def _one_port(state: ClusterState, rows: slice) -> Ints:
+    return np.ones(state.capacity, np.int64)[rows]
 
 
 def _uses(port: HostPort, shape: Shape) -> int:

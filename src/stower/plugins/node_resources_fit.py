@@ -257,8 +257,16 @@ class NodeResourcesFit(Plugin):
     def _amounts(self, shape: Shape, state: ClusterState) -> tuple[CapacityConstraint, ...]:
         """Returns a pod slot and each resource; delegated ones have no limit where missing."""
         delegated = self._delegated_resources(shape, state)
+        pods = state.columns[PODS]
         return (
-            CapacityConstraint(PODS, state.columns[PODS].free, 1, _one_pod_slot, TOO_MANY_PODS),
+            CapacityConstraint(
+                PODS,
+                pods.free,
+                1,
+                _one_pod_slot,
+                TOO_MANY_PODS,
+                empty=partial(_all_of, pods, False),
+            ),
             *(
                 CapacityConstraint(
                     column.name,
@@ -268,6 +276,7 @@ class NodeResourcesFit(Plugin):
                     amount,
                     partial(_requested_amount, column.name),
                     _bit(i),
+                    empty=partial(_all_of, column, column.name in delegated),
                 )
                 for i, (column, amount) in enumerate(self._checked_requests(shape))
             ),
@@ -454,6 +463,11 @@ UNLIMITED: Final = 1 << 60
 
 def _free_or_unlimited(column: ResourceColumn, rows: slice) -> Ints:
     return np.where(column.allocatable[rows] == 0, UNLIMITED, column.free(rows))
+
+
+def _all_of(column: ResourceColumn, is_delegated: bool, rows: slice) -> Ints:
+    amounts: Ints = column.allocatable[rows]
+    return np.where(amounts == 0, UNLIMITED, amounts) if is_delegated else amounts
 
 
 def _requested_amount(name: str, shape: Shape) -> int:

@@ -27,6 +27,7 @@ DRIVER: Final = "sim.example.com"
 CLASS: Final = "sim-device"
 EXTENDED: Final = "sim.example.com/gpu"
 SHARE_OF_TEMPLATES: Final = 0.35
+SHARE_IF_LARGE: Final = 0.1
 DELETIONS_MAX: Final = 6
 NODES_PER_CARD: Final = 10
 
@@ -57,9 +58,10 @@ def with_devices(
             happenings += _slices(node.metadata.name, chance, active_ms)
     cards = 1 + len(nodes) // NODES_PER_CARD if is_large else 1
     happenings.append(AddDevices(0, _network(cards)))
+    share = SHARE_IF_LARGE if is_large else SHARE_OF_TEMPLATES
     changed = []
     for i, template in enumerate(templates):
-        if chance.random() >= SHARE_OF_TEMPLATES:
+        if chance.random() >= share:
             changed.append(template)
         elif chance.random() < 0.25:
             changed.append(_use_extended_resource(template))

@@ -1,7 +1,8 @@
 """Generates the script of a seed for a cluster of a given size, with all parts.
 
 Pods arrive at a rate that swings with the time of day, and end, so that FILL of the CPU is in use
-on average. Each part has a share of the pods.
+on average. Each part has a share of the pods; most are plain. The parts meet in small clusters
+(load.py); what size costs shows here.
 """
 
 import random
@@ -22,10 +23,10 @@ from stower.sim.warm_load import with_warmth
 
 TEMPLATES: Final = 40
 FILL: Final = 0.4  # on average; at the peak of a day, nearly twice that
-SHARE_OF_GROUPS: Final = 0.15  # of the pods
+SHARE_OF_GROUPS: Final = 0.03  # of the pods
 SHARE_OF_USERS: Final = 0.1
-NODES_PER_VM: Final = 20
-SHARE_OF_NEGOTIATED: Final = 0.2  # of the templates without other claims
+NODES_PER_VM: Final = 100
+SHARE_OF_NEGOTIATED: Final = 0.05  # of the templates without other claims
 # Some pods and groups ask for more than any node has. Users do not wait for these for days.
 GIVES_UP_MS: Final = 30 * 60 * 1000
 

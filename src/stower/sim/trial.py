@@ -45,7 +45,7 @@ from stower.sim.storage_driver import Driver
 from stower.sim.vm_load import has_vms
 from stower.sim.workload_controller import Controller
 
-ACTIVE_NS: Final = 150 * SECOND_NS
+ACTIVE_NS: Final = 180 * SECOND_NS
 # After the last fault: backoffs, the five minutes, leases and the last pods' lifetimes run out.
 SETTLE_NS: Final = 480 * SECOND_NS
 STILL_NS: Final = 400 * SECOND_NS

@@ -105,7 +105,7 @@ def _pool(chance: random.Random) -> WarmPool:
     moves: Mapping[str, Any] = {
         "mode": chance.choice(("Drain", "Drain", "Drain", "Newest", "Lifetime")),
         "restSeconds": chance.choice((0, 60)),
-        "lifetimeSeconds": 240,
+        "lifetimeSeconds": 90,
     }
     spec = {
         "users": {"matchLabels": USER},

@@ -38,7 +38,6 @@ WAITS_FOR_INFORMATION: Final = "waiting for resource driver to provide informati
 WAITS_FOR_ALLOCATION: Final = "waiting for resource driver to allocate resource"
 WAITS_FOR_DEALLOCATION: Final = "waiting for resource driver to deallocate resource"
 WAITS_FOR_GROUP: Final = "waiting until nodes can be selected for all pods of the group"
-NO_PLACE: Final = "no suitable node for"
 NO_PLACE_FOR_GROUP: Final = "no suitable nodes for all pods of the group"
 # The condition by which a pod is touched before a claim is taken from it: a binding that is on its
 # way to the API server relies on the pod as it was before, and so cannot be carried out any more.
@@ -372,7 +371,7 @@ def _ask(
 def _refusal_message(negotiation: PodNegotiation) -> str:
     """Who has refused what there was."""
     parties = list({party.key: party for party in negotiation.refusals_by_node().values()}.values())
-    return f"{NO_PLACE} {party_names(parties or negotiation.pending)}"
+    return f"no suitable node for {party_names(parties or negotiation.pending)}"
 
 
 # Giving claims back (S8)

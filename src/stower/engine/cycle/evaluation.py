@@ -129,6 +129,11 @@ class Evaluation:
         return tuple(plugin.generation(self._shape, self._state) for plugin in plugins)
 
     @property
+    def on_empty_nodes(self) -> Bools:
+        """bool[rows]: which rows plugins of scope NODE accept, whatever pods are there."""
+        return self._static_ok
+
+    @property
     def is_normalized(self) -> bool:
         """Whether a row's score depends on which other rows are feasible."""
         return bool(self._normalized)

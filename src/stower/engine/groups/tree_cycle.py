@@ -20,6 +20,7 @@ from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.queue.entities import QueuedPod, encode_pod_terms
 from stower.framework.dry_run import CapacityConstraint, TreePods
 from stower.framework.profile import Profile
+from stower.groups.bounds import bounds_of
 from stower.groups.placement import (
     Answer,
     ExhaustedSearch,
@@ -85,25 +86,40 @@ class TreeCycle:
         exhausted_count: int = 0,
         *,
         prefers_asked: bool = False,
+        improves: bool = True,
     ) -> TreeResult:
         """Returns where the tree's pending pods go. pending: by group, its pods without a node, in
         their order; exhausted_count: preceding attempts without a result, each of which doubles
         the budget; prefers_asked: for pods that negotiate, nodes about which others were asked and
         did not refuse them come before all others, as long as no more pods fit on others: else the
-        pods would be placed where nobody was asked yet, again and again."""
+        pods would be placed where nobody was asked yet, again and again; improves: more pods are
+        looked for once a placement was found, but not between the answers of those who were asked:
+        each has another placement searched."""
         effort = min(1 << exhausted_count, EFFORT_MAX)
         asked = self._asked_rows(profile, pending) if prefers_asked else {}
+        improves = improves and not asked
         among_asked = TreeResult([])
         try:
             if asked:
-                among_asked = self._search(profile, tree, pending, effort, asked)
+                among_asked = self._search(profile, tree, pending, effort, asked, improves)
                 if len(among_asked.plan) == sum(map(len, pending)):
                     return among_asked
-            found = self._search(profile, tree, pending, effort, {})
+            found = self._search(profile, tree, pending, effort, {}, improves)
         except DomainConflictError as error:
             message = f"cannot determine domain for already scheduled pods: {error}"
             return TreeResult([], message, resolvable=False)
         return among_asked if len(among_asked.plan) >= max(len(found.plan), 1) else found
+
+    def may_fit_on_empty_nodes(
+        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]]
+    ) -> bool:
+        """Returns whether the pods might have a place, by what can be counted, if no other pod were
+        there. Costs less than to remove those in a trial."""
+        attempt = _Attempt(self._state, self._cycle, profile, tree, pending, 1)
+        try:
+            return attempt.may_fit_on_empty_nodes()
+        except DomainConflictError:
+            return False
 
     def _asked_rows(self, profile: Profile, pending: list[list[QueuedPod]]) -> Mapping[str, Bools]:
         """Returns bool[row_limit] by the pod's uid: the rows about which others were asked. Without
@@ -124,6 +140,7 @@ class TreeCycle:
         pending: list[list[QueuedPod]],
         effort: int,
         among: Mapping[str, Bools],
+        improves: bool,
     ) -> TreeResult:
         """Searches a placement. `among`: bool[row_limit], the only rows for some pods, by uid."""
         top = tree.groups[0]
@@ -133,7 +150,7 @@ class TreeCycle:
                 return TreeResult(plan)
         begin = partial(
             _Attempt, self._state, self._cycle, profile, tree, pending, effort, self.solver_failed,
-            among,
+            among, improves,
         )  # fmt: skip
         if any(group.preferred for group in tree.groups):
             found = begin().run(requires_preferred=True)
@@ -175,7 +192,9 @@ class _Attempt:
         effort: int,
         solver_failed: SolverFailed | None = None,
         among: Mapping[str, Bools] = NO_ROWS,
+        improves: bool = True,
     ) -> None:
+        self._improves = improves
         self._among = among  # the only rows for some pods, by uid
         self._effort = effort
         self._solver_failed = solver_failed
@@ -217,7 +236,7 @@ class _Attempt:
                 break
             plan = self._verify(built, answer)
             if plan is not None:
-                if not answer.is_most:
+                if self._improves and not answer.is_most:
                     plan = self._find_more(built, problem, answer, plan)
                 if plan or not any(self._pending):
                     return TreeResult(plan)
@@ -261,6 +280,37 @@ class _Attempt:
             if not self._tighten_caps(built, capped):
                 return plan
         return plan
+
+    def may_fit_on_empty_nodes(self) -> bool:
+        """See TreeCycle."""
+        keys = [self._common_keys(pods) for pods in self._pending]
+        builder = Builder(
+            self._state, self._tree, self._classify_empty, self._amounts_of_empty, common_keys=keys
+        )
+        members = [[q.entry for q in pods] for pods in self._pending]
+        bounds = bounds_of(builder.build(members, self._priority()).problem)
+        return bounds.lacking < 0 and bounds.pods_max > 0
+
+    def _classify_empty(self, entry: PodEntry) -> tuple[object, Bools]:
+        """As `_classify`, without refusals that may end when pods are evicted: nobody's eviction
+        changes what a node object says, or what a driver has answered."""
+        evaluation = self._cycle.evaluation(self._profile, entry.shape)
+        key = entry.shape.serial, encode_pod_terms(entry.pod, self._own_claims(entry.pod))
+        if evaluation.refused:
+            return key, self._everywhere  # nothing is known
+        mask = evaluation.on_empty_nodes[: self._state.row_limit]
+        for plugin in evaluation.plugins.negotiating:
+            codes = plugin.filter_pod(entry.pod, entry.shape, self._state)
+            if codes is not None:
+                mask = mask & ~plugin.is_permanent(codes)
+        return (*key, mask.tobytes()), mask
+
+    def _amounts_of_empty(self, entry: PodEntry) -> list[CapacityConstraint]:
+        return [
+            room._replace(free=room.empty)
+            for room in self._amounts(entry)
+            if room.empty is not None
+        ]
 
     # Answers of plugins, as numbers
 

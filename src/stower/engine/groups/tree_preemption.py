@@ -54,7 +54,10 @@ class TreePreemption:
         ]
         if not lower:
             return VictimPlan([], [], NONE_FOUND)
-        if not self._is_sufficient(profile, tree, pending, lower):
+        if not (
+            self._tree_cycle.may_fit_on_empty_nodes(profile, tree, pending)
+            and self._is_sufficient(profile, tree, pending, lower)
+        ):
             return VictimPlan([], [], NOT_HELPFUL)
         chosen = lower
         *levels, _ = sorted({unit.priority for unit in lower})
@@ -67,7 +70,7 @@ class TreePreemption:
         rows = {entry.uid: entry.row for unit in chosen for entry in unit.pods}
         with state.trial():
             _displace(state, chosen)
-            plan = self._tree_cycle.attempt(profile, tree, pending).plan
+            plan = self._tree_cycle.attempt(profile, tree, pending, improves=False).plan
             for queued, row in plan:
                 state.assume(queued.entry, row)
             victims = self._reprieve(profile, plan, chosen, rows)
@@ -79,7 +82,7 @@ class TreePreemption:
     ) -> bool:
         with self._state.trial():
             _displace(self._state, chosen)
-            return bool(self._tree_cycle.attempt(profile, tree, pending).plan)
+            return bool(self._tree_cycle.attempt(profile, tree, pending, improves=False).plan)
 
     def _on_fewer_nodes(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]

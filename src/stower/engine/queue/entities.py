@@ -25,8 +25,8 @@ from stower.state.shapes import uses_storage
 
 # The name of kube-scheduler's plugin, which tree conditions and refusals use.
 GANG_SCHEDULING: Final = "GangScheduling"
-# Pods times nodes: a search of that size takes some 5 ms, many times what a pod takes.
-LARGE_SEARCH: Final = 2_000
+# Pods times nodes: a search of that size takes some 3 ms, and one for victims ten times that.
+LARGE_SEARCH: Final = 500
 
 
 class Place(Enum):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import Flag, auto
 from typing import Final
 
-from stower.devices.negotiation.scheduling import NO_PLACE, NO_PLACE_FOR_GROUP, WAITS_FOR_GROUP
+from stower.devices.negotiation.scheduling import NO_PLACE_FOR_GROUP, WAITS_FOR_GROUP
 from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import Event, Listed, WriteFailed, WriteOk
@@ -75,8 +75,8 @@ ANYTHING: Final = ~Kind.NONE
 GROUP: Final = "its pod group"
 # What is said of groups that are tried again at a time of their own.
 TIMED_TEXTS: Final = re.compile(
-    "search budget ran out|^waiting for|partially bound|"
-    f"{WAITS_FOR_GROUP}|{NO_PLACE_FOR_GROUP}|^{NO_PLACE} "
+    "search budget ran out|^waiting for|partially bound|^no suitable node for "
+    f"|{WAITS_FOR_GROUP}|{NO_PLACE_FOR_GROUP}"
 )
 
 

@@ -4,7 +4,14 @@ from typing import Final
 
 from stower.devices.negotiation.claims import driver_of, is_delayed
 from stower.framework.events import WatchType
-from stower.model.kinds import Pod, PodScheduling, ResourceClaim, ResourceClass
+from stower.model.kinds import (
+    CompositePodGroup,
+    Pod,
+    PodGroup,
+    PodScheduling,
+    ResourceClaim,
+    ResourceClass,
+)
 from stower.model.kinds.pod_scheduling import NODES_MAX
 from stower.model.kinds.resource_claim import POD_CLAIM_NAME
 from stower.model.times import SECOND_NS
@@ -20,14 +27,15 @@ ROUNDS_MAX: Final = 20
 # Room that a pod has left is asked for, answered and taken within so long.
 TAKEN_NS: Final = 120 * SECOND_NS
 # So long pods of a group may have devices before all of them have: as long as law hold-and-wait.
+LEVELS_MAX: Final = 8  # of groups in groups, should they form a cycle
 GROUP_NS: Final = 60 * SECOND_NS
 
 
 class Negotiations(Checker):
     """Lists are within their caps, rounds and attempts never fall; what a driver has taken it has;
     no pod's own claim is allocated for nobody for ten minutes; a pod is not asked about for ever
-    while some node would do; and at the end, a pod that waits has nothing allocated, and nothing
-    that it waits for is left."""
+    while some node would do, for as many pods of its group as its minimum lacks; and at the end, a
+    pod that waits has nothing allocated, and nothing that it waits for is left."""
 
     law = "negotiations"
 
@@ -170,7 +178,8 @@ class Negotiations(Checker):
             )
 
     def _could_go(self, pod: Pod, used: list[ResourceClaim], own: list[ResourceClaim]) -> str:
-        """A node that would do, and on which every driver has what is claimed."""
+        """A node that would do, and on which every driver has what is claimed. Of a pod of a group:
+        one of those that have this for as many such pods as the group's minimum lacks."""
         if any(c.metadata.deletion_timestamp is not None for c in used):
             return ""
         if any(c.status.allocation is None and not is_delayed(c) for c in used):
@@ -181,6 +190,8 @@ class Negotiations(Checker):
             queued = engine.queue.get(pod.metadata.uid) if engine is not None else None
             if engine is None or queued is None:
                 continue
+            if not own:
+                return ""
             wanted: dict[str, int] = {}
             for claim in own:
                 driver = driver_of(claim, classes)
@@ -188,8 +199,50 @@ class Negotiations(Checker):
             drivers = self.court.negotiators.processes
             free = {name: drivers[name].driver.free_counts() for name in wanted}
             standing = engine.cycle.scores_of(queued.profile, queued.entry)
+            keys, lacking = self._topology_keys(pod), self._count_lacking(pod)
+            places: dict[tuple[str, ...], int] = {}
             for row in (standing >= 0).nonzero()[0].tolist():
                 name = engine.state.node_names[row]
-                if all(free[driver](name) >= count for driver, count in wanted.items()):
+                devices = min(free[driver](name) // count for driver, count in wanted.items())
+                if devices <= 0:
+                    continue
+                requests = queued.entry.shape.requests
+                rooms = (column.free(slice(row, row + 1))[0] // n for column, n in requests)
+                labels = engine.state.node_at(row).metadata.labels or {}
+                domain = tuple(labels.get(key, "") for key in keys)
+                places[domain] = places.get(domain, 0) + max(int(min((devices, *rooms))), 1)
+                if places[domain] >= lacking:
                     return name
         return ""
+
+    def _topology_keys(self, pod: Pod) -> list[str]:
+        """The topology keys of the pod's group and of the groups around it."""
+        group = self._group(pod)
+        above: PodGroup | CompositePodGroup | None = group
+        keys: dict[str, None] = {}
+        for _ in range(LEVELS_MAX):
+            if above is None:
+                break
+            if above.spec.scheduling_constraints is not None:
+                keys[above.spec.scheduling_constraints.key] = None
+            parent = above.spec.parent_composite_pod_group_name
+            key = f"{pod.metadata.namespace}/{parent}"
+            above = self.court.server.get(CompositePodGroup, key) if parent else None
+        return [key for key in keys if key]
+
+    def _count_lacking(self, pod: Pod) -> int:
+        """How many more pods of the pod's group its minimum needs, at least one."""
+        group = self._group(pod)
+        if group is None:
+            return 1
+        pods = self.court.server.all(Pod).values()
+        placed = sum(
+            bool(p.spec.node_name) and not p.is_terminal
+            for p in pods
+            if p.group_name == pod.group_name and p.metadata.namespace == pod.metadata.namespace
+        )
+        return max(group.minimum - placed, 1)
+
+    def _group(self, pod: Pod) -> PodGroup | None:
+        key = f"{pod.metadata.namespace}/{pod.group_name}"
+        return self.court.server.get(PodGroup, key) if pod.group_name else None
