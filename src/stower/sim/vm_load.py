@@ -32,6 +32,9 @@ SCHEDULER: Final = "autoscale-scheduler"
 OS: Final = "kubernetes.io/os"
 # The share of templates that the profile of VMs schedules, where there are two profiles.
 SHARE_OF_PROFILE: Final = 0.5
+# Of the swings of loads: in small clusters, and where the run lasts for a day.
+PERIODS_S: Final = (40, 90, 300)
+LONG_PERIODS_S: Final = (1_800, 3_600, 14_400)
 # Two migrations at a time from a node, three in all: with so few VMs, that is seldom enough.
 PROFILE: Final[Json] = {
     "schedulerName": SCHEDULER,
@@ -67,11 +70,12 @@ def with_vms(
     ]
     made: list[AnyHappening] = [_runs_linux(one) for one in happenings]
     drawn = chance.randint(2, 4)
+    periods_s = PERIODS_S if count is None else LONG_PERIODS_S
     for i in range(drawn if count is None else count):
         name = f"vm-{i}"
-        made.append(AddVm(chance.randrange(active_ms // 2), _vm(name, chance)))
+        made.append(AddVm(chance.randrange(active_ms // 2), _vm(name, chance, periods_s)))
         for _ in range(chance.choice((0, 0, 1, 2))):
-            made.append(SetLoad(chance.randrange(active_ms), name, _load(chance)))
+            made.append(SetLoad(chance.randrange(active_ms), name, _load(chance, periods_s)))
         if chance.random() < 0.3:
             made += _moves(name, chance, active_ms)
         if chance.random() < 0.1:
@@ -119,14 +123,14 @@ def _runs_linux(happening: AnyHappening) -> AnyHappening:
     return msgspec.structs.replace(happening, node=node)
 
 
-def _load(chance: random.Random) -> str:
+def _load(chance: random.Random, periods_s: tuple[int, ...]) -> str:
     low = chance.choice((0.0, 0.1, 0.4))
     high = min(1.0, low + chance.choice((0.2, 0.6, 1.0)))
-    period_s = chance.choice((40, 90, 300))
+    period_s = chance.choice(periods_s)
     return msgspec.json.encode({"low": low, "high": high, "periodSeconds": period_s}).decode()
 
 
-def _vm(name: str, chance: random.Random) -> VirtualMachine:
+def _vm(name: str, chance: random.Random, periods_s: tuple[int, ...]) -> VirtualMachine:
     labels = {}
     if chance.random() < 0.85:
         labels[AUTOSCALING] = "true"
@@ -142,7 +146,7 @@ def _vm(name: str, chance: random.Random) -> VirtualMachine:
     spec: Json = {"schedulerName": SCHEDULER, "guest": guest, "restartPolicy": "Always"}
     if chance.random() < 0.2:
         spec["overcommit"] = {"cpu": "2"}
-    notes = {LOAD: _load(chance)}
+    notes = {LOAD: _load(chance, periods_s)}
     if chance.random() < 0.3:
         notes[FAILS] = "0.5"
     meta = {"name": name, "namespace": "default", "uid": f"vm/{name}", "labels": labels,

@@ -1,5 +1,6 @@
 """Law `negotiations`: drivers and the scheduler follow the protocol of negotiated devices."""
 
+from collections import Counter
 from typing import Final
 
 from stower.devices.negotiation.claims import driver_of, is_delayed
@@ -199,8 +200,9 @@ class Negotiations(Checker):
             drivers = self.court.negotiators.processes
             free = {name: drivers[name].driver.free_counts() for name in wanted}
             standing = engine.cycle.scores_of(queued.profile, queued.entry)
-            keys, lacking = self._topology_keys(pod), self._count_lacking(pod)
-            places: dict[tuple[str, ...], int] = {}
+            levels = self._levels(pod)
+            places: Counter[tuple[int, tuple[str, ...]]] = Counter()
+            domains: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
             for row in (standing >= 0).nonzero()[0].tolist():
                 name = engine.state.node_names[row]
                 devices = min(free[driver](name) // count for driver, count in wanted.items())
@@ -209,39 +211,59 @@ class Negotiations(Checker):
                 requests = queued.entry.shape.requests
                 rooms = (column.free(slice(row, row + 1))[0] // n for column, n in requests)
                 labels = engine.state.node_at(row).metadata.labels or {}
-                domain = tuple(labels.get(key, "") for key in keys)
-                places[domain] = places.get(domain, 0) + max(int(min((devices, *rooms))), 1)
-                if places[domain] >= lacking:
+                domains[name] = [
+                    (i, tuple(labels.get(key, "") for key in keys))
+                    for i, (keys, _) in enumerate(levels)
+                ]
+                for domain in domains[name]:
+                    places[domain] += max(int(min((devices, *rooms))), 1)
+            for name, own_domains in domains.items():
+                if all(places[domain] >= levels[domain[0]][1] for domain in own_domains):
                     return name
         return ""
 
-    def _topology_keys(self, pod: Pod) -> list[str]:
-        """The topology keys of the pod's group and of the groups around it."""
-        group = self._group(pod)
-        above: PodGroup | CompositePodGroup | None = group
-        keys: dict[str, None] = {}
-        for _ in range(LEVELS_MAX):
-            if above is None:
-                break
-            if above.spec.scheduling_constraints is not None:
-                keys[above.spec.scheduling_constraints.key] = None
+    def _levels(self, pod: Pod) -> list[tuple[list[str], int]]:
+        """For the pod's group and each group around it: the topology keys that hold there, and how
+        many pods below it the minimums lack, as if all wanted as many devices as this pod."""
+        above: PodGroup | CompositePodGroup | None = self._group(pod)
+        if above is None:
+            return [([], 1)]
+        found: list[tuple[list[str], int]] = []
+        while above is not None and len(found) < LEVELS_MAX:
+            for keys, _ in found:
+                keys += self._keys(above)
+            lacking = self._count_lacking(above)
+            found.append((self._keys(above), max(lacking, found[-1][1] if found else 1)))
             parent = above.spec.parent_composite_pod_group_name
             key = f"{pod.metadata.namespace}/{parent}"
             above = self.court.server.get(CompositePodGroup, key) if parent else None
-        return [key for key in keys if key]
+        return found
 
-    def _count_lacking(self, pod: Pod) -> int:
-        """How many more pods of the pod's group its minimum needs, at least one."""
-        group = self._group(pod)
-        if group is None:
-            return 1
-        pods = self.court.server.all(Pod).values()
-        placed = sum(
-            bool(p.spec.node_name) and not p.is_terminal
-            for p in pods
-            if p.group_name == pod.group_name and p.metadata.namespace == pod.metadata.namespace
-        )
-        return max(group.minimum - placed, 1)
+    def _keys(self, group: PodGroup | CompositePodGroup) -> list[str]:
+        constraints = group.spec.scheduling_constraints
+        return [constraints.key] if constraints is not None and constraints.key else []
+
+    def _count_lacking(self, group: PodGroup | CompositePodGroup, level: int = 0) -> int:
+        """How many pods the minimums at and below a group lack; 0 where some of its groups are
+        enough."""
+        server, meta = self.court.server, group.metadata
+        if isinstance(group, PodGroup):
+            placed = sum(
+                bool(pod.spec.node_name) and not pod.is_terminal
+                for pod in server.all(Pod).values()
+                if (pod.metadata.namespace, pod.group_name) == (meta.namespace, meta.name)
+            )
+            return max(group.minimum - placed, 0)
+        children = [
+            child
+            for view in (PodGroup, CompositePodGroup)
+            for child in server.all(view).values()
+            if child.metadata.namespace == meta.namespace
+            and child.spec.parent_composite_pod_group_name == meta.name
+        ]
+        if group.minimum < len(children) or level >= LEVELS_MAX:
+            return 0
+        return sum(self._count_lacking(child, level + 1) for child in children)
 
     def _group(self, pod: Pod) -> PodGroup | None:
         key = f"{pod.metadata.namespace}/{pod.group_name}"
