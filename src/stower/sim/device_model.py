@@ -6,8 +6,9 @@ the quantities and the language of selectors.
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -56,6 +57,31 @@ def consumed(capacity: Json, requested: Any) -> Fraction | None:
     if bounds is not None and bounds.get("max") is not None and amount > exact(bounds["max"]):
         return None
     return amount
+
+
+# What selectors see of a device.
+SELECTED_BY: Final = ("attributes", "capacity", "allowMultipleAllocations")
+
+
+@lru_cache(maxsize=65_536)
+def _is_chosen(driver: str, text: bytes, expressions: tuple[str, ...], lists: bool) -> bool:
+    """Whether all expressions choose a driver's device, which is JSON: many devices are alike."""
+    device = msgspec.json.decode(text)
+    seen = Device(
+        driver,
+        {
+            name: attribute_value(msgspec.convert(value, DeviceAttribute), lists)
+            for name, value in (device.get("attributes") or {}).items()
+        },
+        {n: parse_quantity(str(c["value"])) for n, c in (device.get("capacity") or {}).items()},
+        bool(device.get("allowMultipleAllocations")),
+    )
+    try:
+        return all(
+            compile_selector(expression, Gates(lists)).matches(seen) for expression in expressions
+        )
+    except CelError:
+        return False
 
 
 class World:
@@ -115,22 +141,8 @@ class World:
     def matches(self, id: tuple[str, str, str], expressions: tuple[str, ...]) -> bool:
         """Whether all expressions choose it."""
         device = self.devices[id][1]
-        seen = Device(
-            id[0],
-            {
-                name: attribute_value(msgspec.convert(value, DeviceAttribute), self.lists)
-                for name, value in (device.get("attributes") or {}).items()
-            },
-            {n: parse_quantity(str(c["value"])) for n, c in (device.get("capacity") or {}).items()},
-            bool(device.get("allowMultipleAllocations")),
-        )
-        for expression in expressions:
-            try:
-                if not compile_selector(expression, Gates(self.lists)).matches(seen):
-                    return False
-            except CelError:
-                return False
-        return True
+        text = msgspec.json.encode({name: device.get(name) for name in SELECTED_BY})
+        return _is_chosen(id[0], text, expressions, self.lists)
 
     def amounts(self, id: tuple[str, str, str], request: Json) -> dict[str, Fraction] | None:
         if not self.consumable:
