@@ -7,7 +7,7 @@ from stower.assembly import build_engine
 from stower.model.kinds import Node, Pod
 from tests.builders import make_node, make_pod
 from tests.device_builders import Agreeing
-from tests.group_builders import RACK, make_group, members
+from tests.group_builders import BLOCK, RACK, make_group, members
 
 HOSTNAME = "kubernetes.io/hostname"
 APP = {"app": "a"}
@@ -102,6 +102,21 @@ def test_pods_that_want_to_be_together_are_placed_where_all_have_room() -> None:
     )  # fmt: skip
     assert 4 == len(api.bound)
     assert {"b"} == {name[0] for name in api.bound.values()}
+
+
+def test_pods_of_a_group_that_follow_different_ones_need_not_be_together() -> None:
+    """Those of one kind fill a rack of the block."""
+    close = affinity("podAffinity", RACK)
+    term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": "b"}}}
+    other: dict[str, Any] = {
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    }
+    api = cluster(
+        *(make_node(f"{rack}0", cpu="2", labels={RACK: rack, BLOCK: "b"}) for rack in "ab"),
+        make_group("g", 4, key=BLOCK), *workers(2, cpu="1", affinity=close),
+        *members("g", 2, first=2, labels={"app": "b"}, cpu="1", affinity=other),
+    )  # fmt: skip
+    assert 4 == len(api.bound)
 
 
 def test_pods_may_follow_a_leader_of_their_own_group_anywhere() -> None:

@@ -294,9 +294,11 @@ class Plugin:
         cannot lift."""
         return self.is_permanent(codes)
 
-    def common_keys(self, pod: Pod, state: ClusterState, tree: TreePods) -> tuple[str, ...]:
-        """Returns topology keys of which the tree's pods that are like this one must share one
-        domain."""
+    def common_keys(
+        self, pod: Pod, state: ClusterState, tree: TreePods
+    ) -> tuple[tuple[str, str], ...]:
+        """Returns topology keys of which pods of the tree must share one domain, each with what
+        these pods have in common: pods for which both are equal share it."""
         return ()
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:

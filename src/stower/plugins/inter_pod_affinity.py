@@ -180,16 +180,18 @@ class InterPodAffinity(Plugin):
             return lasting
         return lasting | unmatched
 
-    def common_keys(self, pod: Pod, state: ClusterState, tree: TreePods) -> tuple[str, ...]:
+    def common_keys(
+        self, pod: Pod, state: ClusterState, tree: TreePods
+    ) -> tuple[tuple[str, str], ...]:
         """Returns the keys of the pod's affinity, where it matches the terms itself and no other
-        pod does yet: the first one decides on the domains of all."""
+        pod does yet: the first one decides on the domains of all with these terms."""
         terms = _required_terms(pod)[0]
         conditions = tuple(condition(term, pod, state.pod_selectors) for term in terms)
         if not terms or not meets(pod, conditions) or _has_others_that_match(pod, state, tree):
             return ()
         if state.tally(*conditions).counts[state.all_rows].any():
             return ()
-        return tuple(dict.fromkeys(term.topology_key for term in terms))
+        return tuple(dict.fromkeys((term.topology_key, str(terms)) for term in terms))
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Returns the reason. Evictions can only resolve anti-affinity."""

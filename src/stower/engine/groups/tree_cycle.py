@@ -374,7 +374,7 @@ class _Attempt:
 
     def _common_keys(self, pods: list[QueuedPod]) -> tuple[str, ...]:
         """Returns topology keys of which the pods of one group must share one domain."""
-        found: set[tuple[str, ...]] = set()
+        found: set[tuple[tuple[str, str], ...]] = set()
         for queued in {q.class_key: q for q in pods}.values():
             pod = queued.pod
             found.add(
@@ -385,7 +385,7 @@ class _Attempt:
                     for key in plugin.common_keys(pod, self._state, self._together)
                 )
             )
-        return found.pop() if len(found) == 1 else ()
+        return tuple(key for key, _ in found.pop()) if len(found) == 1 else ()
 
     def _priority(self) -> int:
         return next((q.priority for members in self._pending for q in members), 0)
