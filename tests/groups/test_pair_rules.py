@@ -119,6 +119,17 @@ def test_pods_of_a_group_that_follow_different_ones_need_not_be_together() -> No
     assert 4 == len(api.bound)
 
 
+def test_pods_may_follow_those_that_follow_each_other() -> None:
+    """They have the same affinity; only the first one matches it, and nobody does yet."""
+    close = affinity("podAffinity", RACK)
+    api = cluster(
+        node("a0", "a", "1"), node("a1", "a", "1"), make_group("g", 2, key=RACK),
+        *workers(1, cpu="1", affinity=close),
+        *members("g", 1, first=1, labels={"app": "b"}, cpu="1", affinity=close),
+    )  # fmt: skip
+    assert 2 == len(api.bound)
+
+
 def test_pods_may_follow_a_leader_of_their_own_group_anywhere() -> None:
     """The leader matches, and follows nobody: with it, the others may go where nobody is."""
     there = make_pod("there", node="a0", labels=APP)

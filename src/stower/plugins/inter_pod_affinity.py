@@ -172,11 +172,14 @@ class InterPodAffinity(Plugin):
 
     def is_permanent_for(self, pod: Pod, state: ClusterState, codes: Ints, tree: TreePods) -> Bools:
         """Returns bool[codes]: unmatched affinity too, unless a pod of the tree matches the terms
-        and has other ones itself: where there is no match, a pod with the same terms is refused
-        as well."""
+        and may come first: it has other terms itself, or no pod matches them yet."""
         lasting = self.is_permanent(codes)
         unmatched: Bools = codes == AFFINITY_NOT_MATCHED
         if not unmatched.any() or _has_others_that_match(pod, state, tree):
+            return lasting
+        terms = _required_terms(pod)[0]
+        conditions = tuple(condition(term, pod, state.pod_selectors) for term in terms)
+        if not state.tally(*conditions).counts[state.all_rows].any():
             return lasting
         return lasting | unmatched
 
