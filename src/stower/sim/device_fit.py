@@ -7,7 +7,6 @@ with drivers are not modelled: what fits there is what the driver answers.
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -58,7 +57,7 @@ def device_predicate(server: Server, pod: Pod) -> Callable[[Node], bool] | None:
     if any(name not in device_classes for name in names):
         return None
 
-    devices = _devices_of(server) if new else None
+    devices = _Devices(server) if new else None
 
     def is_met(node: Node) -> bool:
         return _reaches(known, node) and (devices is None or devices.are_available(node, new))
@@ -108,17 +107,9 @@ def _reaches(claims: list[ResourceClaim], node: Node) -> bool:
 
 
 class _Devices:
-    """All devices and their use, at one moment. `last`: those of the moment before."""
+    """All devices and their use, at one moment."""
 
-    def __init__(self, server: Server, last: "_Devices | None") -> None:
-        self.revision = server.revision
-        self._slices = {**server.all(ResourceSlice)}
-        is_same = (
-            last is not None
-            and last._slices.keys() == self._slices.keys()
-            and all(one is last._slices[key] for key, one in self._slices.items())
-        )
-        self._selected: dict[Any, bool] = last._selected if last is not None and is_same else {}
+    def __init__(self, server: Server) -> None:
         self._by_node: dict[str, list[Json]] = {}  # slices; "" for those of no certain node
         for one in _whole_pools(server.all(ResourceSlice)):
             self._by_node.setdefault(one.spec.node_name or "", []).append(msgspec.to_builtins(one))
@@ -146,25 +137,11 @@ class _Devices:
     def are_available(self, node: Node, claims: list[Json]) -> bool:
         """Returns whether some devices that the node reaches meet all the claims."""
         slices = [*self._by_node.get(node.metadata.name, ()), *self._by_node.get("", ())]
-        found = World(
-            msgspec.to_builtins(node), slices, self._classes, self._alone, self._shares,
-            selected=self._selected,
-        )  # fmt: skip
+        found = World(msgspec.to_builtins(node), slices, self._classes, self._alone, self._shares)
         slots = [(n, r) for n, c in enumerate(claims) for r in c["spec"]["devices"]["requests"]]
         return any(
             not found.fault(claims, gifts) for gifts in islice(found.ways(slots, set()), WAYS_MAX)
         )
-
-
-_LAST: Final[WeakKeyDictionary[Server, _Devices]] = WeakKeyDictionary()
-
-
-def _devices_of(server: Server) -> _Devices:
-    """The server's devices now."""
-    last = _LAST.get(server)
-    if last is None or last.revision != server.revision:
-        last = _LAST[server] = _Devices(server, last)
-    return last
 
 
 def _whole_pools(slices: Mapping[str, ResourceSlice]) -> Iterator[ResourceSlice]:

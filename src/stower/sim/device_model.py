@@ -97,16 +97,13 @@ class World:
         consumable: bool = True,
         lists: bool = False,
         taints: bool = True,
-        selected: dict[Any, bool] | None = None,
     ) -> None:
-        """`selected`: what selectors said of devices before, where these and the classes are the
-        same."""
         self.node, self.slices, self.classes = node, slices, classes
         self.alone, self.shares = alone, shares
         self.consumable, self.lists, self.taints = consumable, lists, taints
         self.devices: dict[tuple[str, str, str], tuple[Json, Json]] = {}
         self.everywhere: dict[tuple[str, str, str], Json] = {}
-        self._selected: dict[Any, bool] = {} if selected is None else selected
+        self._selected: dict[Any, bool] = {}
         for slice_ in slices:
             spec = slice_["spec"]
             for device in spec.get("devices") or ():

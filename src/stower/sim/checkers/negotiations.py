@@ -5,8 +5,10 @@ from typing import Final
 
 from stower.devices.negotiation.claims import driver_of, is_delayed
 from stower.framework.events import WatchType
+from stower.groups.tree import DEPTH_MAX
 from stower.model.kinds import (
     CompositePodGroup,
+    GroupObject,
     Pod,
     PodGroup,
     PodScheduling,
@@ -17,6 +19,7 @@ from stower.model.kinds.pod_scheduling import NODES_MAX
 from stower.model.kinds.resource_claim import POD_CLAIM_NAME
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
+from stower.sim.checkers.group_roots import groups_around
 from stower.sim.resource_drivers import count_requested
 from stower.sim.server import Change
 
@@ -28,7 +31,6 @@ ROUNDS_MAX: Final = 20
 # Room that a pod has left is asked for, answered and taken within so long.
 TAKEN_NS: Final = 120 * SECOND_NS
 # So long pods of a group may have devices before all of them have: as long as law hold-and-wait.
-LEVELS_MAX: Final = 8  # of groups in groups, should they form a cycle
 GROUP_NS: Final = 60 * SECOND_NS
 
 
@@ -225,25 +227,18 @@ class Negotiations(Checker):
     def _levels(self, pod: Pod) -> list[tuple[list[str], int]]:
         """For the pod's group and each group around it: the topology keys that hold there, and how
         many pods below it the minimums lack, as if all wanted as many devices as this pod."""
-        above: PodGroup | CompositePodGroup | None = self._group(pod)
-        if above is None:
-            return [([], 1)]
         found: list[tuple[list[str], int]] = []
-        while above is not None and len(found) < LEVELS_MAX:
+        lacking = 1
+        for group in groups_around(self.court.server, pod):
+            constraints = group.spec.scheduling_constraints
+            own = [constraints.key] if constraints is not None and constraints.key else []
             for keys, _ in found:
-                keys += self._keys(above)
-            lacking = self._count_lacking(above)
-            found.append((self._keys(above), max(lacking, found[-1][1] if found else 1)))
-            parent = above.spec.parent_composite_pod_group_name
-            key = f"{pod.metadata.namespace}/{parent}"
-            above = self.court.server.get(CompositePodGroup, key) if parent else None
-        return found
+                keys += own
+            lacking = max(lacking, self._count_lacking(group))
+            found.append((own, lacking))
+        return found or [([], lacking)]
 
-    def _keys(self, group: PodGroup | CompositePodGroup) -> list[str]:
-        constraints = group.spec.scheduling_constraints
-        return [constraints.key] if constraints is not None and constraints.key else []
-
-    def _count_lacking(self, group: PodGroup | CompositePodGroup, level: int = 0) -> int:
+    def _count_lacking(self, group: GroupObject, level: int = 0) -> int:
         """How many pods the minimums at and below a group lack; 0 where some of its groups are
         enough."""
         server, meta = self.court.server, group.metadata
@@ -261,10 +256,6 @@ class Negotiations(Checker):
             if child.metadata.namespace == meta.namespace
             and child.spec.parent_composite_pod_group_name == meta.name
         ]
-        if group.minimum < len(children) or level >= LEVELS_MAX:
+        if group.minimum < len(children) or level >= DEPTH_MAX:
             return 0
         return sum(self._count_lacking(child, level + 1) for child in children)
-
-    def _group(self, pod: Pod) -> PodGroup | None:
-        key = f"{pod.metadata.namespace}/{pod.group_name}"
-        return self.court.server.get(PodGroup, key) if pod.group_name else None
