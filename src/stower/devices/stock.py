@@ -17,13 +17,12 @@ from stower.devices.fit_cache import ANSWERS_MAX, FitCache, Rules
 from stower.devices.inventory import Inventory, PoolView, Record, Views
 from stower.devices.requests import AllocationError, Alternative, ClaimPlan
 from stower.devices.row_classes import OWN
-from stower.framework.dry_run import CapacityConstraint
+from stower.framework.dry_run import CapacityConstraint, no_usage
 from stower.model.kinds import ResourceClaim
 from stower.model.taints import Toleration, is_tolerated
 from stower.state.arrays import Ints, grow_array
 from stower.state.cluster import ClusterState
 from stower.state.devices import UNUSED, Devices
-from stower.state.shapes import Shape
 
 COLUMNS_MAX: Final = 256
 NO_AMOUNT: Final = -1  # of a row: some device is shared, a partition, or reached by others too
@@ -113,7 +112,7 @@ class Stock:
                 add_need(_name_of(asked), column.counts, asked.number)
         return tuple(
             CapacityConstraint(
-                name, partial(_free, counts[name]), number, _no_devices, 0, is_discrete=True
+                name, partial(_free, counts[name]), number, no_usage, 0, is_discrete=True
             )
             for name, number in needs.items()
         )
@@ -212,7 +211,3 @@ def _name_of(asked: Alternative) -> str:
 
 def _free(counts: Ints, rows: slice) -> Ints:
     return counts[rows]
-
-
-def _no_devices(shape: Shape) -> int:
-    return 0

@@ -8,6 +8,8 @@ Source: scheduler framework PreFilterExtensions (AddPod, RemovePod).
 from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
@@ -50,6 +52,16 @@ class CapacityConstraint(NamedTuple):
     is_discrete: bool = False
     label: str = ""
     empty: Callable[[slice], Ints] | None = None
+
+
+def no_usage(shape: Shape) -> int:
+    """The usage of an amount of which no placed pod's part is known by its shape."""
+    return 0
+
+
+def one_per_row(rows: slice) -> Ints:
+    """int64[rows]: an amount of 1."""
+    return np.ones(rows.stop - (rows.start or 0), np.int64)
 
 
 class TreePods(NamedTuple):

@@ -58,8 +58,8 @@ class Builder:
         tree: Tree,
         sort: Sorted,
         amounts: Callable[[PodEntry], list[CapacityConstraint]],
-        prefers: bool = False,
-        common_keys: Sequence[Sequence[str]] = (),
+        prefers: bool,
+        common_keys: Sequence[Sequence[str]],
     ) -> None:
         """`sort`: see Sorted; `amounts`: returns the capacity constraints of a pod; `prefers`:
         whether preferred topology is treated as required; `common_keys`: by group, more topology
@@ -190,8 +190,7 @@ class Builder:
 
     def _keys(self, g: int, group: TreeGroup) -> list[str]:
         """Returns the topology keys of a group, the coarser first."""
-        common = self._common_keys[g] if self._common_keys else ()
-        keys = [group.topology, *common, group.preferred if self._prefers else ""]
+        keys = [group.topology, *self._common_keys[g], group.preferred if self._prefers else ""]
         return [key for key in dict.fromkeys(keys) if key]
 
     def _bound_domain(self, g: int, group: TreeGroup, key: str) -> int:

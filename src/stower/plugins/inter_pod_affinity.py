@@ -16,7 +16,7 @@ import numpy as np
 
 from stower.framework.args import Args, convert_args, invalid
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods
+from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods, no_usage, one_per_row
 from stower.framework.fixes import (
     NODE_FIELD,
     Fix,
@@ -44,7 +44,7 @@ from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.state.row_counts import RowCounts
 from stower.state.shapes import Shape
-from stower.state.tallies import meets
+from stower.state.tallies import Condition, meets
 
 WEIGHT_MAX: Final = 100
 TERMS_NOUN: Final = "pod affinity and anti-affinity terms"
@@ -162,7 +162,7 @@ class InterPodAffinity(Plugin):
                 name = f"nodes without pods of {_describe_selector(term)}"
                 counts = state.tally(own)
                 found[name] = CapacityConstraint(
-                    name, partial(_free_of, counts), 1, _nothing, 1, empty=partial(_one_of, counts)
+                    name, partial(_free_of, counts), 1, no_usage, 1, empty=one_per_row
                 )
         return tuple(found.values())
 
@@ -175,11 +175,10 @@ class InterPodAffinity(Plugin):
         and may come first: it has other terms itself, or no pod matches them yet."""
         lasting = self.is_permanent(codes)
         unmatched: Bools = codes == AFFINITY_NOT_MATCHED
-        if not unmatched.any() or _has_others_that_match(pod, state, tree):
+        if not unmatched.any():
             return lasting
-        terms = _required_terms(pod)[0]
-        conditions = tuple(condition(term, pod, state.pod_selectors) for term in terms)
-        if not state.tally(*conditions).counts[state.all_rows].any():
+        terms, conditions = _affinity(pod, state)
+        if _has_others_that_match(terms, conditions, tree) or not _is_matched(conditions, state):
             return lasting
         return lasting | unmatched
 
@@ -188,11 +187,10 @@ class InterPodAffinity(Plugin):
     ) -> tuple[tuple[str, str], ...]:
         """Returns the keys of the pod's affinity, where it matches the terms itself and no other
         pod does yet: the first one decides on the domains of all with these terms."""
-        terms = _required_terms(pod)[0]
-        conditions = tuple(condition(term, pod, state.pod_selectors) for term in terms)
-        if not terms or not meets(pod, conditions) or _has_others_that_match(pod, state, tree):
+        terms, conditions = _affinity(pod, state)
+        if not terms or not meets(pod, conditions) or _is_matched(conditions, state):
             return ()
-        if state.tally(*conditions).counts[state.all_rows].any():
+        if _has_others_that_match(terms, conditions, tree):
             return ()
         return tuple(dict.fromkeys((term.topology_key, str(terms)) for term in terms))
 
@@ -396,11 +394,24 @@ def _required_terms(pod: Pod) -> tuple[tuple[PodAffinityTerm, ...], tuple[PodAff
     return terms, anti_terms
 
 
-def _has_others_that_match(pod: Pod, state: ClusterState, tree: TreePods) -> bool:
-    """Returns whether a pod of the tree matches the required affinity of the pod, and has not the
-    same itself."""
+def _affinity(
+    pod: Pod, state: ClusterState
+) -> tuple[tuple[PodAffinityTerm, ...], tuple[Condition, ...]]:
+    """Returns the pod's required affinity, and the conditions that other pods have to meet."""
     terms = _required_terms(pod)[0]
-    conditions = tuple(condition(term, pod, state.pod_selectors) for term in terms)
+    return terms, tuple(condition(term, pod, state.pod_selectors) for term in terms)
+
+
+def _is_matched(conditions: tuple[Condition, ...], state: ClusterState) -> bool:
+    """Returns whether a placed pod meets all conditions."""
+    return bool(state.tally(*conditions).counts[state.all_rows].any())
+
+
+def _has_others_that_match(
+    terms: tuple[PodAffinityTerm, ...], conditions: tuple[Condition, ...], tree: TreePods
+) -> bool:
+    """Returns whether a pod of the tree meets the conditions of these affinity terms, and has other
+    terms itself."""
     return any(_required_terms(p)[0] != terms and meets(p, conditions) for p in tree.pods)
 
 
@@ -408,14 +419,6 @@ def _free_of(counts: RowCounts, rows: slice) -> Ints:
     """Returns int64[rows]: 1 for rows without such a pod."""
     free: Ints = (counts.counts[rows] == 0).astype(np.int64)
     return free
-
-
-def _one_of(counts: RowCounts, rows: slice) -> Ints:
-    return np.ones_like(counts.counts[rows])
-
-
-def _nothing(shape: Shape) -> int:
-    return 0
 
 
 def _pods_in_domain(state: ClusterState, key: str, row: int) -> list[PodEntry]:

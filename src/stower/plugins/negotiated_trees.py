@@ -22,7 +22,7 @@ from stower.devices.negotiation.trees import (
     has_begun,
     pending_devices,
 )
-from stower.framework.dry_run import CapacityConstraint
+from stower.framework.dry_run import CapacityConstraint, no_usage
 from stower.framework.negotiation import FeasibleNodes
 from stower.model.kinds import Pod
 from stower.model.selectors import NodeSelector
@@ -122,9 +122,7 @@ def constraints_of(
         if nodes:
             free = _free_devices(driver, nodes, known, state)
             name = f"devices of {driver}"
-            found.append(
-                CapacityConstraint(name, free, count, lambda shape: 0, code, True, empty=free)
-            )
+            found.append(CapacityConstraint(name, free, count, no_usage, code, True, empty=free))
     return tuple(found)
 
 

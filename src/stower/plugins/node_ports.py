@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods
+from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods, one_per_row
 from stower.framework.fixes import NODE_FIELD, Fix, format_pods
 from stower.framework.plugin import Plugin, Scope
 from stower.model.kinds import Pod
@@ -61,7 +61,7 @@ class NodePorts(Plugin):
                 1,
                 partial(_uses, port),
                 1,
-                empty=partial(_one_port, state),
+                empty=one_per_row,
             )
             for port in dict.fromkeys(shape.ports)
         )
@@ -100,10 +100,6 @@ def _free_ports(state: ClusterState, port: HostPort, rows: slice) -> Ints:
     free = np.ones(state.capacity, np.int64)
     free[state.ports.conflicts((port,))] = 0
     return free[rows]
-
-
-def _one_port(state: ClusterState, rows: slice) -> Ints:
-    return np.ones(state.capacity, np.int64)[rows]
 
 
 def _uses(port: HostPort, shape: Shape) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from stower.framework.args import convert_args, raise_faults
 from stower.framework.cluster_events import Change, ClusterEvent
-from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods
+from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods, no_usage
 from stower.framework.fixes import NODE_FIELD, Fix, with_labels, with_spec
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
@@ -170,7 +170,7 @@ class PodTopologySpread(Plugin):
             name = f"{self.name} {shape.serial} {constraint}"
             label = f"nodes within maxSkew {constraint.max_skew} of {key}"
             found[name] = CapacityConstraint(
-                name, free.__getitem__, 1, _nothing, MAX_SKEW_EXCEEDED, label=label
+                name, free.__getitem__, 1, no_usage, MAX_SKEW_EXCEEDED, label=label
             )
         return tuple(found.values())
 
@@ -451,10 +451,6 @@ class PodTopologySpread(Plugin):
             return any(t.matches(old) != t.matches(new) for t in constraints)
         other = new or old
         return other is not None and any(t.matches(other) for t in constraints)
-
-
-def _nothing(shape: Shape) -> int:
-    return 0
 
 
 def _missing_label(

@@ -30,7 +30,13 @@ from stower.groups.placement import (
     place,
 )
 from stower.groups.problem import Kind, Problem
-from stower.groups.problem_builder import Builder, DomainConflictError, IndexedProblem, placed_pods
+from stower.groups.problem_builder import (
+    Builder,
+    DomainConflictError,
+    IndexedProblem,
+    Sorted,
+    placed_pods,
+)
 from stower.groups.reasons import failure_message
 from stower.groups.tree import Tree
 from stower.model.kinds import Pod
@@ -221,13 +227,7 @@ class _Attempt:
 
     def run(self, requires_preferred: bool = False) -> TreeResult:
         """Searches and verifies. `requires_preferred`: treats preferred topology as required."""
-        state = self._state
-        builder = Builder(
-            state, self._tree, self._classify, self._amounts, requires_preferred,
-            [self._common_keys(pods) for pods in self._pending],
-        )  # fmt: skip
-        members = [[q.entry for q in pods] for pods in self._pending]
-        built = builder.build(members, self._priority())
+        built = self._build(self._classify, self._amounts, requires_preferred)
         answer: Answer = ExhaustedSearch("plugins")
         for _ in range(ROUNDS_MAX * self._effort):
             problem = self._with_caps(built.problem)
@@ -283,13 +283,20 @@ class _Attempt:
 
     def may_fit_on_empty_nodes(self) -> bool:
         """See TreeCycle."""
-        keys = [self._common_keys(pods) for pods in self._pending]
-        builder = Builder(
-            self._state, self._tree, self._classify_empty, self._amounts_of_empty, common_keys=keys
-        )
-        members = [[q.entry for q in pods] for pods in self._pending]
-        bounds = bounds_of(builder.build(members, self._priority()).problem)
+        bounds = bounds_of(self._build(self._classify_empty, self._amounts_of_empty).problem)
         return bounds.lacking < 0 and bounds.pods_max > 0
+
+    def _build(
+        self,
+        sort: Sorted,
+        amounts: Callable[[PodEntry], list[CapacityConstraint]],
+        requires_preferred: bool = False,
+    ) -> IndexedProblem:
+        """Builds the problem of the pending pods, see Builder."""
+        keys = [self._common_keys(pods) for pods in self._pending]
+        builder = Builder(self._state, self._tree, sort, amounts, requires_preferred, keys)
+        members = [[q.entry for q in pods] for pods in self._pending]
+        return builder.build(members, self._priority())
 
     def _classify_empty(self, entry: PodEntry) -> tuple[object, Bools]:
         """As `_classify`, without refusals that may end when pods are evicted: nobody's eviction
