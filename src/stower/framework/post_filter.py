@@ -3,6 +3,7 @@
 Compares preemption candidates by upstream's criteria. Must not know how candidates are found.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -44,6 +45,9 @@ class PreemptionEvaluator(Protocol):
 
     def is_unresolvable(self, node_name: str) -> bool:
         """Returns whether no eviction from the node would make the pod fit there."""
+
+    def leaving_victims(self) -> Sequence[PodEntry]:
+        """Returns the pods that were evicted for this one and are still on their nodes."""
 
     def candidates(self) -> Candidates:
         """Returns all rows on which evictions would make the pod fit."""

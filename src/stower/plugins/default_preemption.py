@@ -76,7 +76,13 @@ def _ineligibility_reason(evaluator: PreemptionEvaluator) -> str:
         return "not eligible due to preemptionPolicy=Never."
     nominated = evaluator.nominated_node_name
     row = state.row_of(nominated) if nominated else -1
-    if row < 0 or evaluator.is_unresolvable(nominated):
+    if row < 0:
+        return ""
+    for victim in evaluator.leaving_victims():
+        # Upstream moves no nomination; here drivers' answers do, and victims leave another node.
+        if victim.row != row and not evaluator.is_unresolvable(state.node_names[victim.row]):
+            return "not eligible as pods that were evicted for it are still terminating."
+    if evaluator.is_unresolvable(nominated):
         return ""
     for entry in state.pods_by_row[row].values():
         if entry.pod.priority < pod.priority and (

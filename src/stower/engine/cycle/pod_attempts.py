@@ -198,7 +198,9 @@ class PodAttempts:
 
     def refuse(self, queued: QueuedPod, extended: Mapping[str, Rejection] | None = None) -> None:
         """Refuses a pod that fits on no node. `extended`: nodes that only extenders refused."""
-        diagnosis, post_filter_result = self._cycle.fail(queued.profile, queued.entry, extended)
+        diagnosis, post_filter_result = self._cycle.fail(
+            queued.profile, queued.entry, extended, queued.victims
+        )
         if not post_filter_result.victims and queued.profile.negotiating_plugins:
             found = self._cycle.negotiate(queued.profile, queued.entry, -1)
             if found is not None:

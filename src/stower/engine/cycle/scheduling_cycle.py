@@ -5,7 +5,7 @@ Must not know the queue, writes or time.
 Source: kube-scheduler schedule_one.go schedulePod; framework/runtime.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -259,9 +259,10 @@ class SchedulingCycle:
         profile: Profile,
         entry: PodEntry,
         extended: Mapping[str, Rejection] | None = None,
+        victims: Collection[str] = (),
     ) -> tuple[Diagnosis, PostFilterResult]:
         """Returns why the pod fits on no node, and the result of the PostFilter plugins.
-        `extended`: nodes that extenders refused.
+        `extended`: nodes that extenders refused; `victims`: uids of pods that were evicted for it.
 
         Equal pods share one answer while the cluster does not change.
         """
@@ -273,7 +274,7 @@ class SchedulingCycle:
         )
         # Labels, terms about other pods and nominations are not part of the shape.
         nominated = state.nominated_pods or pod.status.nominated_node_name
-        is_shared = not (about_pods or nominated or extended)
+        is_shared = not (about_pods or nominated or extended or victims)
         key = (
             profile.scheduler_name, entry.shape.serial, pod.priority, pod.spec.preemption_policy
         )  # fmt: skip
@@ -292,7 +293,7 @@ class SchedulingCycle:
             verdict.extend({state.row_of(name): why for name, why in extended.items()})
         names = state.node_names if self.keeps_details else None
         diagnosis = verdict.diagnosis(state.node_count, names)
-        result = self._post_filter_result(profile, entry, verdict)
+        result = self._post_filter_result(profile, entry, verdict, victims)
         if is_shared and not result.victims and not result.patches:
             if len(self._failures) >= EvaluationCache.ENTRIES_MAX:
                 self._failures.clear()
@@ -327,12 +328,16 @@ class SchedulingCycle:
         return self._evaluator.failure(profile, entry, verdict)
 
     def _post_filter_result(
-        self, profile: Profile, entry: PodEntry, verdict: reference.Verdict
+        self,
+        profile: Profile,
+        entry: PodEntry,
+        verdict: reference.Verdict,
+        victims: Collection[str],
     ) -> PostFilterResult:
         """Runs the PostFilter plugins (framework/runtime RunPostFilterPlugins)."""
         if not self._state.node_count or not profile.post_filters:
             return PostFilterResult(nominated_node_name="")
-        failure = self._evaluator.failure(profile, entry, verdict)
+        failure = self._evaluator.failure(profile, entry, verdict, victims)
         messages = []
         patches: tuple[PatchObject | DeleteObject, ...] = ()
         nominate = None

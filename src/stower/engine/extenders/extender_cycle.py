@@ -15,7 +15,7 @@ from stower.engine.extenders.extender_calls import (
     Victims,
     points_of,
 )
-from stower.engine.preemption.evaluator import candidates_of
+from stower.engine.preemption.candidates import candidates_of
 from stower.engine.queue.entities import QueuedPod
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.extenders import Extender

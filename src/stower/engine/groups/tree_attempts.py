@@ -429,8 +429,10 @@ class TreeAttempts:
         return Feasibility.UNSCHEDULABLE if said[-1] is Feasibility.SUCCESS else said[-1]
 
     def _awaits_victims(self, queued: QueuedTree) -> bool:
-        """Returns whether victims are still on the nodes that its pods are nominated to, or devices
-        that victims had are still being released there."""
+        """Returns whether its victims are still on their nodes, or others of lower priority are
+        leaving the nodes that its pods are nominated to, or devices are being released there."""
+        if any(uid in self._state.pods for uid in queued.victims):
+            return True
         for member in queued.members.values():
             nominated, shape = member.entry.nominated_node_name, member.entry.shape
             row = self._state.row_of(nominated)

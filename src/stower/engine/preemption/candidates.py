@@ -3,7 +3,7 @@
 Must not know how victims are found.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,8 +11,9 @@ import numpy as np
 from stower.framework.post_filter import Candidates, best_candidates
 from stower.framework.reasons import Rejection
 from stower.state.arrays import Bools, Ints
+from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
-from stower.state.pod_table import start_second
+from stower.state.pod_table import importance, start_second
 
 # Makes every priority 0 or more, so that few victims beat many.
 PRIORITY_SHIFT: Final = 1 << 31
@@ -105,3 +106,14 @@ class BestRows:
         self._tied[rows] = True
         self._key = self._columns.key(int(rows[0])) if len(rows) else ()
         return self._tied
+
+
+def candidates_of(
+    state: ClusterState, victims: Mapping[str, tuple[list[PodEntry], int]]
+) -> Candidates:
+    """Returns candidates from victims and the number of violated budgets, by node."""
+    columns = Columns(state.capacity)
+    for name, (entries, violations) in victims.items():
+        ordered = tuple(sorted(entries, key=importance))
+        columns.set(state.row_of(name), RowVictims(ordered, violations))
+    return columns.candidates(np.ones(state.row_limit, np.bool_))

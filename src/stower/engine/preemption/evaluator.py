@@ -11,7 +11,7 @@ row matter (`Room`), all rows are computed at once; for the next pod with the sa
 priority, only the changed ones. Must not know writes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from functools import cached_property
 from operator import sub
 from typing import Final
@@ -82,9 +82,12 @@ class Evaluator:
         self._seed = seed
         self._cache: dict[tuple[str, int, int], _CachedCandidates] = {}
 
-    def failure(self, profile: Profile, entry: PodEntry, verdict: Verdict) -> "Search":
-        """Returns the search for a pod that fits on no node."""
-        return Search(self, self._state, profile, entry, verdict)
+    def failure(
+        self, profile: Profile, entry: PodEntry, verdict: Verdict, victims: Collection[str] = ()
+    ) -> "Search":
+        """Returns the search for a pod that fits on no node. victims: uids of the pods that were
+        evicted for it before."""
+        return Search(self, self._state, profile, entry, verdict, victims)
 
     def hash_of(self, entry: PodEntry) -> int:
         """Returns the hash that breaks ties for this pod."""
@@ -152,17 +155,6 @@ class Evaluator:
         return sorted(elsewhere.union(changed))
 
 
-def candidates_of(
-    state: ClusterState, victims: Mapping[str, tuple[list[PodEntry], int]]
-) -> Candidates:
-    """Returns candidates from victims and the number of violated budgets, by node."""
-    columns = Columns(state.capacity)
-    for name, (entries, violations) in victims.items():
-        ordered = tuple(sorted(entries, key=importance))
-        columns.set(state.row_of(name), RowVictims(ordered, violations))
-    return columns.candidates(np.ones(state.row_limit, np.bool_))
-
-
 class Search:
     """The search for one pod; see framework.post_filter.PreemptionEvaluator."""
 
@@ -173,6 +165,7 @@ class Search:
         profile: Profile,
         entry: PodEntry,
         verdict: Verdict,
+        victims: Collection[str] = (),
     ) -> None:
         self.state = state
         self.profile = profile
@@ -182,6 +175,7 @@ class Search:
         self.is_nominated = bool(entry.nominated_node_name)
         self._entry = entry
         self._verdict = verdict
+        self._evicted = victims
         self._preemption = preemption
         self._runs: list[tuple[int, Callable[[int], DryRun]]] = []
         self._fixed: list[tuple[int, Ints]] = []
@@ -238,6 +232,11 @@ class Search:
             return row >= 0 and not self._possible_rows[row]
         refusal = self._verdict.rejection(row)
         return refusal is not None and not refusal[1].may_evict
+
+    def leaving_victims(self) -> list[PodEntry]:
+        """Returns the pods that were evicted for this one and are still on their nodes."""
+        found = (self.state.pods.get(uid) for uid in sorted(self._evicted))
+        return [entry for entry in found if entry is not None and entry.row >= 0]
 
     def candidates(self) -> Candidates:
         """Returns all rows that evictions make feasible."""

@@ -168,6 +168,30 @@ def test_preemptor_keeps_its_promise_while_a_victim_takes_its_time_to_end() -> N
     )
 
 
+def test_nobody_else_is_evicted_while_a_victim_leaves_a_node_that_the_promise_has_left() -> None:
+    engine = engine_with(
+        make_node("n1", cpu="2"),
+        make_node("n2", cpu="1"),
+        make_node("n3", cpu="2", unschedulable=True),
+        make_pod("low", cpu="2", node="n1"),
+        make_pod("least", cpu="2", node="n3", priority=-1),
+    )
+    first = add(engine, make_pod("high", cpu="2", priority=10))
+    assert ["low"] == [name for _, name, *_ in said(first) if name != "high"]
+    ok(engine, ok(engine, ok(engine, first)))
+    moved = make_pod("high", cpu="2", priority=10, nominated="n2")
+    engine.step(Observed(MODIFIED, moved), 1)
+    engine.drain()
+    writes = engine.step(Observed(MODIFIED, make_node("n3", cpu="2")), 301 * SECOND_NS)
+    assert [] == [name for _, name, *_ in said(writes) if name != "high"]
+    assert ["not eligible as pods that were evicted for it are still terminating."] == [
+        d.message.partition("preemption: ")[2] for d in engine.drain()
+    ]
+    unpromised = Observed(MODIFIED, make_pod("high", cpu="2", priority=10))
+    writes = engine.step(unpromised, 302 * SECOND_NS) + engine.step(Tick(), 700 * SECOND_NS)
+    assert ["least"] == [name for _, name, *_ in said(writes) if name != "high"]
+
+
 def test_promises_of_lower_priority_on_the_node_are_taken_back() -> None:
     low = make_pod("low", cpu="4", node="n1")
     mid = make_pod("mid", cpu="4", priority=5, nominated="n1")
