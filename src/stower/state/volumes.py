@@ -16,6 +16,7 @@ import numpy as np
 from stower.model.kinds import Pod, Storage
 from stower.model.kinds.pod import Volume
 from stower.model.kinds.storage import (
+    READ_WRITE_ONCE_POD,
     SELECTED_NODE,
     CSIDriver,
     CSINode,
@@ -63,6 +64,11 @@ def claims_of(pod: Pod) -> Iterator[tuple[str, bool]]:
             yield volume.persistent_volume_claim.claim_name, False
         elif volume.ephemeral is not None:
             yield f"{pod.metadata.name}-{volume.name}", True
+
+
+def has_ephemeral_volumes(pod: Pod) -> bool:
+    """Returns whether claims are created for the pod."""
+    return any(volume.ephemeral is not None for volume in pod.spec.volumes or ())
 
 
 def is_made_for(claim: PersistentVolumeClaim, pod: Pod) -> bool:
@@ -250,6 +256,26 @@ class Volumes:
             volume = self.volume(name)
             if volume is not None and volume.class_name == claim.class_name:
                 yield volume
+
+    def own_claims(self, pod: Pod) -> list[object] | None:
+        """Returns the specs of the claims of the pod's ephemeral volumes, where the pod alone uses
+        them and nothing is bound or selected for them: pods with equal specs are interchangeable.
+        None where it has no such volumes or the claims' names matter."""
+        found: list[object] = []
+        for name, is_ephemeral in claims_of(pod):
+            if not is_ephemeral:
+                continue
+            claim = self.claim(f"{pod.metadata.namespace}/{name}")
+            if claim is None or not is_made_for(claim, pod):
+                return None
+            if claim.spec.volume_name or claim.selected_node is not None:
+                return None
+            if READ_WRITE_ONCE_POD in (claim.spec.access_modes or ()):
+                return None
+            if next(self.prebound_volumes(claim), None) is not None:
+                return None
+            found.append(claim.spec)
+        return found or None
 
     # Assumptions
 

@@ -551,7 +551,7 @@ class TreeAttempts:
         for plugin in profile.pod_pre_filters:
             if plugin.is_relevant(entry.shape) and plugin.pre_filter_pod(pod, entry.shape, state):
                 return None
-        return entry.shape.serial, encode_pod_terms(pod, specs)
+        return entry.shape.serial, encode_pod_terms(pod, specs, state.volumes.own_claims(pod))
 
     def _set_conditions(self, tree: Tree, reason: str, message: str) -> None:
         """Sets the condition of each group: True where its minimum is placed, else False."""

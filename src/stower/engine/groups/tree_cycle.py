@@ -302,7 +302,7 @@ class _Attempt:
         """As `_classify`, without refusals that may end when pods are evicted: nobody's eviction
         changes what a node object says, or what a driver has answered."""
         evaluation = self._cycle.evaluation(self._profile, entry.shape)
-        key = entry.shape.serial, encode_pod_terms(entry.pod, self._own_claims(entry.pod))
+        key = entry.shape.serial, self._terms(entry.pod)
         if evaluation.refused:
             return key, self._everywhere  # nothing is known
         mask = evaluation.on_empty_nodes[: self._state.row_limit]
@@ -329,7 +329,7 @@ class _Attempt:
         filters, pre_filters = evaluation.plugins.pod_filters, evaluation.plugins.pod_pre_filters
         if not filters and not pre_filters:
             return entry.shape.serial, mask
-        terms = encode_pod_terms(entry.pod, self._own_claims(entry.pod))
+        terms = self._terms(entry.pod)
         for plugin in pre_filters:
             if plugin.pre_filter_pod(entry.pod, entry.shape, self._state) is not None:
                 alone = (entry.shape.serial, encode_pod_terms(entry.pod))
@@ -358,6 +358,11 @@ class _Attempt:
         classes, devices = self._state.negotiations.classes, self._state.devices
         claims = (devices.api_claim(key) for key in claim_keys(pod))
         return any(claim is not None and driver_of(claim, classes) for claim in claims)
+
+    def _terms(self, pod: Pod) -> bytes:
+        """Encodes by what plugins distinguish pods of one shape; equal for interchangeable pods."""
+        volume_claims = self._state.volumes.own_claims(pod) if pod.spec.volumes else None
+        return encode_pod_terms(pod, self._own_claims(pod), volume_claims)
 
     def _own_claims(self, pod: Pod) -> list[object] | None:
         """Returns the specs of the pod's claims where no other pod uses them and none is allocated:

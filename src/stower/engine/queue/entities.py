@@ -22,6 +22,7 @@ from stower.state.devices import claim_keys
 from stower.state.groups import GroupKey
 from stower.state.pod_entry import PodEntry
 from stower.state.shapes import uses_storage
+from stower.state.volumes import has_ephemeral_volumes
 
 # The name of kube-scheduler's plugin, which tree conditions and refusals use.
 GANG_SCHEDULING: Final = "GangScheduling"
@@ -268,15 +269,22 @@ class QueuedTree(QueuedEntity):
                 yield member
 
 
-def encode_pod_terms(pod: Pod, claims: list[object] | None = None) -> bytes:
+def encode_pod_terms(
+    pod: Pod, claims: list[object] | None = None, volume_claims: list[object] | None = None
+) -> bytes:
     """Encodes everything by which plugins of scope PODS distinguish pods of one shape.
 
-    `claims`, where given, replaces the names of the pod's claims.
+    `claims`, where given, replaces the names of the pod's claims; `volume_claims` replaces those of
+    the claims of its ephemeral volumes.
     """
-    return _TERMS.of(pod) if claims is None else _find_terms(pod, claims)
+    if claims is None and volume_claims is None:
+        return _TERMS.of(pod)
+    return _find_terms(pod, claims, volume_claims)
 
 
-def _find_terms(pod: Pod, claims: list[object] | None = None) -> bytes:
+def _find_terms(
+    pod: Pod, claims: list[object] | None = None, volume_claims: list[object] | None = None
+) -> bytes:
     affinity = pod.spec.affinity
     return _encode(
         (
@@ -286,7 +294,7 @@ def _find_terms(pod: Pod, claims: list[object] | None = None) -> bytes:
             (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else None,
             pod.spec.volumes if uses_storage(pod) else None,
             # Claims of ephemeral volumes are named after the pod.
-            pod.metadata.name if any(v.ephemeral for v in pod.spec.volumes or ()) else None,
+            volume_claims or (pod.metadata.name if has_ephemeral_volumes(pod) else None),
             (claims or claim_keys(pod), pod.group_name) if pod.spec.resource_claims else None,
         )
     )
