@@ -61,7 +61,7 @@ from stower.plugins.node_affinity import match_term
 from stower.plugins.node_allocatable import RejectionCodes
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
-from stower.state.devices import claim_refs, distinct_claim_refs
+from stower.state.devices import Devices, claim_refs, distinct_claim_refs
 from stower.state.shapes import Shape
 
 NOT_SELECTED: Final = "node(s) other than the selected one"
@@ -85,6 +85,26 @@ class NegotiatedResourcesArgs(Args, frozen=True, rename="camel"):
     selection_timeout: str = "30s"
     refresh_period: str = "30s"
     binding_timeout: str = "10m0s"
+
+
+class _KnownNegotiations:
+    """Negotiations that were read since an object about them has changed, by the pod's uid: each
+    plugin point of an attempt reads them."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._generations = (-1, -1, -1)
+        self._by_uid: dict[str, PodNegotiation] = {}
+
+    def at(self, state: ClusterState) -> dict[str, PodNegotiation]:
+        """Returns those that hold for the state's objects."""
+        now = (
+            self._devices.claim_generation, state.negotiations.generation, state.groups.generation
+        )  # fmt: skip
+        if now != self._generations:
+            self._generations = now
+            self._by_uid.clear()
+        return self._by_uid
 
 
 class NegotiatedResources(Plugin):
@@ -147,6 +167,13 @@ class NegotiatedResources(Plugin):
 
     def negotiation(self, pod: Pod, state: ClusterState) -> PodNegotiation:
         """Returns the pod's negotiation as the API has it."""
+        known = state.devices.extension(_KnownNegotiations).at(state)
+        found = known.get(pod.metadata.uid)
+        if found is None or found.pod is not pod:
+            found = known[pod.metadata.uid] = self._read(pod, state)
+        return found
+
+    def _read(self, pod: Pod, state: ClusterState) -> PodNegotiation:
         classes, parties, is_missing = state.negotiations.classes, [], False
         for ref in distinct_claim_refs(pod):
             claim = state.devices.api_claim(f"{pod.metadata.namespace}/{ref.name}")

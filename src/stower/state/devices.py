@@ -132,8 +132,9 @@ class Devices:
         # The class generation and the mapping that was computed for it.
         self._class_by_resource: tuple[int, dict[str, str]] = (-1, {})
         self.generation = 0
-        # Grow with changes of the devices (slices and taint rules), of the taint rules, and of the
-        # classes.
+        # Grow with changes of the claims in the API, of the devices (slices and taint rules), of
+        # the taint rules, and of the classes.
+        self.claim_generation = 0
         self.slice_generation = 0
         self.rule_generation = 0
         self.class_generation = 0
@@ -164,6 +165,7 @@ class Devices:
         self.generation += 1
         name = obj.metadata.name
         if isinstance(obj, ResourceClaim):
+            self.claim_generation += 1
             key = obj.metadata.key
             assumed = self._assumed_claims.get(key)
             if assumed is not None:
@@ -201,6 +203,7 @@ class Devices:
         self.generation += 1
         name = obj.metadata.name
         if isinstance(obj, ResourceClaim):
+            self.claim_generation += 1
             self._forget_extended_owner(obj.metadata.key)
             self._claims.pop(obj.metadata.key, None)
             self._release_assumed(obj.metadata.key)

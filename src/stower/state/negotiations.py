@@ -16,10 +16,12 @@ Extension = TypeVar("Extension")
 
 
 class Negotiations:
-    """All ResourceClasses by name, and all PodSchedulings by namespace/name."""
+    """All ResourceClasses by name, and all PodSchedulings by namespace/name. `generation` grows
+    with every change of one."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self.generation = 0
         self.classes: dict[str, ResourceClass] = {}
         self._schedulings: dict[str, PodScheduling] = {}
         # Keys of PodSchedulings that have failed before, in the order in which they failed first.
@@ -32,6 +34,7 @@ class Negotiations:
 
     def put(self, obj: Negotiating) -> None:
         """Adds or replaces an object."""
+        self.generation += 1
         if self._journal.is_recording:
             old = self.api_object(obj)
             self._journal.log(*((self.drop, obj) if old is None else (self.put, old)))
@@ -49,6 +52,7 @@ class Negotiations:
 
     def drop(self, obj: Negotiating) -> None:
         """Removes an object."""
+        self.generation += 1
         old = self.api_object(obj)
         if self._journal.is_recording and old is not None:
             self._journal.log(self.put, old)

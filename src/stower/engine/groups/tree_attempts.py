@@ -546,12 +546,13 @@ class TreeAttempts:
             ):
                 return None
             specs.append(claim.spec.devices)
-        if not specs or entry.shape.extended_requests:
+        volume_claims = state.volumes.own_claims(pod)
+        if not (specs or volume_claims) or entry.shape.extended_requests:
             return None
         for plugin in profile.pod_pre_filters:
             if plugin.is_relevant(entry.shape) and plugin.pre_filter_pod(pod, entry.shape, state):
                 return None
-        return entry.shape.serial, encode_pod_terms(pod, specs, state.volumes.own_claims(pod))
+        return entry.shape.serial, encode_pod_terms(pod, specs or None, volume_claims)
 
     def _set_conditions(self, tree: Tree, reason: str, message: str) -> None:
         """Sets the condition of each group: True where its minimum is placed, else False."""
