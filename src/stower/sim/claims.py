@@ -28,6 +28,7 @@ class Claims:
         self._server = server
         self._seed = seed
         self._is_up = True
+        self._keys: dict[str, dict[str, None]] = {}  # of the claims of a pod, by its uid
         server.tell.append(self._on_change)
 
     def make(self, pod: Pod, specs: dict[str, dict[str, Any]]) -> None:
@@ -59,14 +60,19 @@ class Claims:
     def _on_change(self, change: Change) -> None:
         _, kind, obj = change
         if isinstance(obj, ResourceClaim) and kind is not WatchType.DELETED:
+            for uid in _pods_of(obj):
+                self._keys.setdefault(uid, {})[obj.metadata.key] = None
             self._schedule_release(obj)
         elif isinstance(obj, Pod) and (kind is WatchType.DELETED or obj.is_terminal):
             uid = obj.metadata.uid
             if kind is WatchType.DELETED:
                 self._schedule_collection(obj)
-            for claim in self._server.all(ResourceClaim).values():
-                if claim.is_reserved_for(uid) or claim.metadata.controller_uid == uid:
+            for key in self._keys.get(uid, ()):
+                claim = self._server.get(ResourceClaim, key)
+                if claim is not None and uid in _pods_of(claim):
                     self._schedule_release(claim)
+            if kind is WatchType.DELETED:
+                self._keys.pop(uid, None)
 
     def _schedule_collection(self, pod: Pod) -> None:
         """What was said about a pod that is gone is collected, whoever is down."""
@@ -131,3 +137,8 @@ class Claims:
             self._server.put(msgspec.structs.replace(claim, metadata=meta))
         else:
             self._server.remove(claim)
+
+
+def _pods_of(claim: ResourceClaim) -> list[str]:
+    """The uids of the pod that the claim was made for, and of those for which it is reserved."""
+    return [claim.metadata.controller_uid, *(c.uid for c in claim.status.reserved_for or ())]

@@ -27,7 +27,7 @@ from stower.model.kinds.storage import WAIT_FOR_FIRST_CONSUMER
 from stower.model.resources import PODS, Amounts, host_ports, node_room
 from stower.model.selectors import LabelSelector, node_selector_matches
 from stower.model.taints import Taint, is_tolerated
-from stower.sim.device_fit import device_predicate
+from stower.sim.device_fit import DeviceFits, Devices
 from stower.sim.kubelet_admission import has_affinity, have_port_conflict, requested
 from stower.sim.server import Change, Server
 from stower.sim.vm_holdings import reserved_amounts
@@ -53,6 +53,7 @@ class NodeUsage:
         self._held: dict[str, tuple[Placed, Amounts]] = {}  # by uid
         self._used: dict[str, Amounts] = {}  # by node
         self._rooms: dict[str, tuple[Node, Amounts]] = {}  # by node
+        self.device_fits = DeviceFits()
         self.with_anti_affinity: dict[str, None] = {}  # uids of pods that have required terms
 
     def on_change(self, change: Change) -> None:
@@ -120,6 +121,7 @@ class FilterModel:
         """in_flight: pods that have been given a node that the API does not show yet."""
         self._server = server
         self._usage = usage
+        self._devices: Devices | None = None
         self._in_flight: dict[str, list[Placed]] = {}
         for placed in in_flight:
             self._in_flight.setdefault(placed.node_name, []).append(placed)
@@ -145,7 +147,7 @@ class FilterModel:
             lambda: self._affinity(pod, []),
             lambda: self._spread(pod, nominated) if nominated else _anywhere,
             lambda: self._affinity(pod, nominated) if nominated else _anywhere,
-            lambda: _anywhere if without_devices else device_predicate(self._server, pod),
+            lambda: _anywhere if without_devices else self._claims(pod),
         ]
         for build in builders:
             if not nodes:
@@ -153,6 +155,13 @@ class FilterModel:
             predicate = build()
             nodes = [node for node in nodes if predicate(node)] if predicate is not None else []
         return [node.metadata.name for node in nodes]
+
+    def _claims(self, pod: Pod) -> Predicate | None:
+        if not pod.spec.resource_claims:
+            return _anywhere
+        if self._devices is None:
+            self._devices = Devices(self._server)
+        return self._usage.device_fits.predicate(self._devices, pod)
 
     def _nominated(self, pod: Pod) -> Iterator[Placed]:
         """The pods that were promised a node and come before this one."""

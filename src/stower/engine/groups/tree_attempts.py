@@ -552,7 +552,8 @@ class TreeAttempts:
         for plugin in profile.pod_pre_filters:
             if plugin.is_relevant(entry.shape) and plugin.pre_filter_pod(pod, entry.shape, state):
                 return None
-        return entry.shape.serial, encode_pod_terms(pod, specs or None, volume_claims)
+        terms = encode_pod_terms(pod, specs or None, volume_claims)
+        return entry.shape.serial, terms, entry.nominated_node_name
 
     def _set_conditions(self, tree: Tree, reason: str, message: str) -> None:
         """Sets the condition of each group: True where its minimum is placed, else False."""
