@@ -104,6 +104,7 @@ class Engine:
         self._companions = Companions(context, queue, placement, seed, offenders)
         self._has_companions = self._companions.count > 0
         self._is_held = False
+        self._has_tried = False  # whether the step has tried to place something
 
     def _attach_groups(self) -> None:
         tree_attempts = self.tree_attempts = TreeAttempts(
@@ -151,10 +152,11 @@ class Engine:
             recovery.on_error(GuardPoint.TIMERS, "timers", error)
         if self._has_companions:
             self._run_companions()
+        self._has_tried = False
         while self._run_cycles():
             if self._is_rebuilt_enough:
                 break
-        if self._has_companions:
+        if self._has_companions and self._has_tried:
             self._run_companions()  # for pods that have been placed
         return writes
 
@@ -205,6 +207,7 @@ class Engine:
                 return False
             if entity is None:
                 return False
+            self._has_tried = True
             if self.stopwatch.is_running:
                 self.stopwatch.start()
             context.is_applying = False
