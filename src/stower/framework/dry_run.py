@@ -76,15 +76,26 @@ class TrialRun:
     """A DryRun for any filter: makes the supposed changes in a trial of the state, calls the
     filter, and rolls the trial back."""
 
-    def __init__(self, state: ClusterState, row: int, filter_row: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        row: int,
+        filter_row: Callable[[int], int],
+        concerns: Callable[[PodEntry], bool] | None = None,
+    ) -> None:
+        """`concerns`: whether the filter's answer may depend on a pod on the row; None: on all."""
         self._state = state
         self._row = row
         self._filter_row = filter_row
+        self._concerns = concerns
         self._added: list[PodEntry] = []
         self._removed: list[PodEntry] = []
+        self._codes: dict[tuple[frozenset[str], frozenset[str]], int] = {}
 
     def add(self, entry: PodEntry) -> None:
         """Supposes that this pod is on the row as well."""
+        if self._concerns is not None and not self._concerns(entry):
+            return
         if entry in self._removed:
             self._removed.remove(entry)
         else:
@@ -92,6 +103,8 @@ class TrialRun:
 
     def remove(self, entry: PodEntry) -> None:
         """Supposes that this pod is removed from the row."""
+        if self._concerns is not None and not self._concerns(entry):
+            return
         if entry in self._added:
             self._added.remove(entry)
         else:
@@ -99,7 +112,16 @@ class TrialRun:
 
     def code(self) -> int:
         """Implements DryRun.code."""
+        key = frozenset(e.uid for e in self._removed), frozenset(e.uid for e in self._added)
+        known = self._codes.get(key)
+        if known is None:
+            known = self._codes[key] = self._find_code()
+        return known
+
+    def _find_code(self) -> int:
         state = self._state
+        if not self._removed and not self._added:
+            return self._filter_row(self._row)
         with state.trial():
             for entry in self._removed:
                 state.displace(entry)

@@ -74,7 +74,7 @@ from stower.plugins.node_allocatable import (
 from stower.plugins.share_ids import share_ids
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
-from stower.state.devices import claim_refs, distinct_claim_refs
+from stower.state.devices import claim_refs, distinct_claim_refs, may_use_devices
 from stower.state.shapes import Shape
 
 # Codes beyond those of devices/fit_cache.py. A row has one code: MISSING_RESOURCE overrides the
@@ -395,7 +395,8 @@ class DynamicResources(Plugin):
                 else self._node_allocatable_code(pod, shape, state, row)
             )
 
-        return lambda row: TrialRun(state, row, filter_code)
+        concerns = None if has_node_mappings else may_use_devices
+        return lambda row: TrialRun(state, row, filter_code, concerns)
 
     def _shortages(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
@@ -573,8 +574,7 @@ class DynamicResources(Plugin):
             return PostFilterResult(
                 "deletion of ResourceClaim completed", patches=tuple(deletion_writes(leftover))
             )
-        group = self._group(pod, state)
-        if isinstance(group, PodGroup):
+        if isinstance(group := self._group(pod, state), PodGroup):
             removal = unreserve_group_claim(pod, group, state)
             if removal is not None:
                 return PostFilterResult("ResourceClaim unreserved for PodGroup", patches=(removal,))

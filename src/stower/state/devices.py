@@ -108,6 +108,11 @@ def _claim_ref(
     return ClaimRef(entry.name, status.resource_claim_name or "", True)
 
 
+def may_use_devices(entry: "PodEntry") -> bool:
+    """Returns whether a pod may have devices: through claims, or for extended resources."""
+    return entry.shape.has_claims or bool(entry.shape.extended_requests)
+
+
 class Devices:
     """All objects about devices, the assumptions about claims, and the usage of every device.
     `generation` grows with every change of an object or an assumption."""
