@@ -143,6 +143,16 @@ def test_pods_may_follow_a_leader_of_their_own_group_anywhere() -> None:
     assert 4 == len(api.bound)
 
 
+def test_that_pods_follow_nobody_who_is_there_is_proved_at_once() -> None:
+    after = affinity("podAffinity", RACK)
+    api = cluster(node("n0"), node("n1"), make_group("g", 2), *members("g", 2, affinity=after))
+    assert {} == api.bound
+    assert "the search budget" not in message(api).lower()
+    api.put(make_pod("first", node="n1", labels=APP))
+    api.wait(10)
+    assert 2 == len(api.bound)
+
+
 def test_pods_that_are_spread_over_nodes_need_enough_of_them() -> None:
     nodes = [node(f"n{i}") for i in range(6)]
     rule = {"topologySpreadConstraints": spread(HOSTNAME, 1)}

@@ -178,9 +178,11 @@ class InterPodAffinity(Plugin):
         if not unmatched.any():
             return lasting
         terms, conditions = _affinity(pod, state)
-        if _has_others_that_match(terms, conditions, tree) or not _is_matched(conditions, state):
-            return lasting
-        return lasting | unmatched
+        if _is_matched(conditions, state):
+            may_end = _has_others_that_match(terms, conditions, tree)
+        else:
+            may_end = any(meets(other, conditions) for other in tree.pods)
+        return lasting if may_end else lasting | unmatched
 
     def common_keys(
         self, pod: Pod, state: ClusterState, tree: TreePods
