@@ -9,7 +9,7 @@ Must not know the queue, writes or time.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from stower.devices.negotiation.claims import driver_of
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.groups.evicted_room import EvictedRoom
 from stower.engine.queue.entities import QueuedPod, encode_pod_terms
 from stower.framework.dry_run import CapacityConstraint, TreePods
 from stower.framework.profile import Profile
@@ -116,14 +117,18 @@ class TreeCycle:
             return TreeResult([], message, resolvable=False)
         return among_asked if len(among_asked.plan) >= max(len(found.plan), 1) else found
 
-    def may_fit_on_empty_nodes(
-        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]]
+    def may_fit_without(
+        self,
+        profile: Profile,
+        tree: Tree,
+        pending: list[list[QueuedPod]],
+        evicted: Sequence[PodEntry],
     ) -> bool:
-        """Returns whether the pods might have a place, by what can be counted, if no other pod were
-        there. Costs less than to remove those in a trial."""
+        """Returns whether the pods might have a place, by what can be counted, if these placed pods
+        were gone. Costs less than to remove them in a trial."""
         attempt = _Attempt(self._state, self._cycle, profile, tree, pending, 1)
         try:
-            return attempt.may_fit_on_empty_nodes()
+            return attempt.may_fit_without(evicted)
         except DomainConflictError:
             return False
 
@@ -281,9 +286,15 @@ class _Attempt:
                 return plan
         return plan
 
-    def may_fit_on_empty_nodes(self) -> bool:
+    def may_fit_without(self, evicted: Sequence[PodEntry]) -> bool:
         """See TreeCycle."""
-        bounds = bounds_of(self._build(self._classify_empty, self._amounts_of_empty).problem)
+        room = EvictedRoom(evicted, self._state.row_limit)
+
+        def amounts(entry: PodEntry) -> list[CapacityConstraint]:
+            found = map(room.constraint, self._amounts(entry))
+            return [constraint for constraint in found if constraint is not None]
+
+        bounds = bounds_of(self._build(self._classify_empty, amounts).problem)
         return bounds.lacking < 0 and bounds.pods_max > 0
 
     def _build(
@@ -311,13 +322,6 @@ class _Attempt:
             if codes is not None:
                 mask = mask & ~plugin.is_permanent(codes)
         return (*key, mask.tobytes()), mask
-
-    def _amounts_of_empty(self, entry: PodEntry) -> list[CapacityConstraint]:
-        return [
-            room._replace(free=room.empty)
-            for room in self._amounts(entry)
-            if room.empty is not None
-        ]
 
     # Answers of plugins, as numbers
 

@@ -54,8 +54,9 @@ class TreePreemption:
         ]
         if not lower:
             return VictimPlan([], [], NONE_FOUND)
+        evicted = [entry for unit in lower for entry in unit.pods]
         if not (
-            self._tree_cycle.may_fit_on_empty_nodes(profile, tree, pending)
+            self._tree_cycle.may_fit_without(profile, tree, pending, evicted)
             and self._is_sufficient(profile, tree, pending, lower)
         ):
             return VictimPlan([], [], NOT_HELPFUL)
