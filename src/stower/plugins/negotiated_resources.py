@@ -8,7 +8,7 @@ Source: KEP-3063 (classic dynamic resource allocation), seed 000; kube-scheduler
 plugins/dynamicresources of Kubernetes 1.26 to 1.31.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -87,19 +87,27 @@ class NegotiatedResourcesArgs(Args, frozen=True, rename="camel"):
     binding_timeout: str = "10m0s"
 
 
+class _Known:
+    """A pod's negotiation, and the rejections of nodes that are found when they are asked for."""
+
+    def __init__(self, negotiation: PodNegotiation) -> None:
+        self.negotiation = negotiation
+        self.refused: list[tuple[Rejection, Bools | list[int]]] | None = None
+
+
 class _KnownNegotiations:
-    """Negotiations that were read since an object about them has changed, by the pod's uid: each
-    plugin point of an attempt reads them."""
+    """What was read since an object about negotiations or a node has changed, by the pod's uid:
+    each plugin point of an attempt reads it."""
 
     def __init__(self, devices: Devices) -> None:
-        self._devices = devices
-        self._generations = (-1, -1, -1)
-        self._by_uid: dict[str, PodNegotiation] = {}
+        self._generations = (-1, -1, -1, -1)
+        self._by_uid: dict[str, _Known] = {}
 
-    def at(self, state: ClusterState) -> dict[str, PodNegotiation]:
-        """Returns those that hold for the state's objects."""
+    def at(self, state: ClusterState) -> dict[str, _Known]:
+        """Returns what holds for the state's objects."""
         now = (
-            self._devices.claim_generation, state.negotiations.generation, state.groups.generation
+            state.devices.claim_generation, state.negotiations.generation, state.groups.generation,
+            state.node_log.position,
         )  # fmt: skip
         if now != self._generations:
             self._generations = now
@@ -169,9 +177,9 @@ class NegotiatedResources(Plugin):
         """Returns the pod's negotiation as the API has it."""
         known = state.devices.extension(_KnownNegotiations).at(state)
         found = known.get(pod.metadata.uid)
-        if found is None or found.pod is not pod:
-            found = known[pod.metadata.uid] = self._read(pod, state)
-        return found
+        if found is None or found.negotiation.pod is not pod:
+            found = known[pod.metadata.uid] = _Known(self._read(pod, state))
+        return found.negotiation
 
     def _read(self, pod: Pod, state: ClusterState) -> PodNegotiation:
         classes, parties, is_missing = state.negotiations.classes, [], False
@@ -219,27 +227,34 @@ class NegotiatedResources(Plugin):
         negotiation = self.negotiation(pod, state)
         if not negotiation.parties:
             return None
-        limit = state.row_limit
-        codes = np.zeros(limit, np.int64)
-        for party in negotiation.parties:
-            if party.is_allocated:
-                reason = f"node(s) on which {party.key} of {party.driver} is not available"
-                codes[~_available_rows(party.claim, state)] = self._rejection_codes.code_of(
-                    Rejection((reason,))
-                )
-        for name, selector in self._suitable_nodes(negotiation, state):
-            reason = f"node(s) excluded by resource class {name}"
-            codes[~_matching_rows(selector, state)] = self._rejection_codes.code_of(
-                Rejection((reason,))
-            )
-        for name, party in negotiation.refusals_by_node().items():
-            row = state.row_of(name)
-            if 0 <= row < limit:
-                reason = f"node(s) on which {party.driver} cannot allocate {party.key}"
-                codes[row] = self._rejection_codes.code_of(Rejection((reason,)))
+        known = state.devices.extension(_KnownNegotiations).at(state)[pod.metadata.uid]
+        if known.refused is None:
+            known.refused = [*self._find_refused(negotiation, state)]
+        codes = np.zeros(state.row_limit, np.int64)
+        for rejection, rows in known.refused:
+            codes[rows] = self._rejection_codes.code_of(rejection)
         if negotiation.tree is not None:
             self._reject_for_tree(negotiation, state, codes)
         return codes
+
+    def _find_refused(
+        self, negotiation: PodNegotiation, state: ClusterState
+    ) -> Iterator[tuple[Rejection, Bools | list[int]]]:
+        """Yields rejections with their rows; the last one of a row counts."""
+        for party in negotiation.parties:
+            if party.is_allocated:
+                reason = f"node(s) on which {party.key} of {party.driver} is not available"
+                yield Rejection((reason,)), ~_available_rows(party.claim, state)
+        for name, selector in self._suitable_nodes(negotiation, state):
+            reason = f"node(s) excluded by resource class {name}"
+            yield Rejection((reason,)), ~_matching_rows(selector, state)
+        refused: dict[str, list[int]] = {}
+        for name, party in negotiation.refusals_by_node().items():
+            row = state.row_of(name)
+            if row >= 0:
+                reason = f"node(s) on which {party.driver} cannot allocate {party.key}"
+                refused.setdefault(reason, []).append(row)
+        yield from ((Rejection((reason,)), rows) for reason, rows in refused.items())
 
     def _reject_for_tree(
         self, negotiation: PodNegotiation, state: ClusterState, codes: Ints
