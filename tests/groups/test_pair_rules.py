@@ -153,6 +153,18 @@ def test_that_pods_follow_nobody_who_is_there_is_proved_at_once() -> None:
     assert 2 == len(api.bound)
 
 
+def test_a_pod_outside_all_domains_is_not_one_that_others_follow() -> None:
+    """The leader matches the terms of all, and may come first."""
+    after = affinity("podAffinity", RACK)
+    outside = make_node("n0", labels={HOSTNAME: "n0"})
+    leader = members("g", 1, labels=APP, first=2, affinity=after)
+    api = cluster(
+        outside, node("n1"), node("n2"), make_pod("other", node="n0", labels=APP),
+        make_group("g", 3), *members("g", 2, affinity=after), *leader,
+    )  # fmt: skip
+    assert 3 == len(api.bound)
+
+
 def test_pods_that_are_spread_over_nodes_need_enough_of_them() -> None:
     nodes = [node(f"n{i}") for i in range(6)]
     rule = {"topologySpreadConstraints": spread(HOSTNAME, 1)}

@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from stower.assembly import build_engine
@@ -10,6 +11,7 @@ from stower.engine.groups import tree_cycle
 from stower.framework.writes import CreateEvent, DeletePod, PatchPodStatus
 from stower.groups.placement import Answer, ExhaustedSearch, place
 from stower.groups.problem import Problem
+from stower.model.kinds import Pod
 from tests.builders import make_node, make_pod
 from tests.device_builders import (
     GPU,
@@ -56,6 +58,36 @@ def test_a_gang_preempts_as_many_as_it_needs_and_waits_for_the_last() -> None:
     api.remove(next(p for p in low if p.metadata.name == victims[1]))
     api.wait(10)
     assert {"g-0", "g-1"} == set(api.bound)
+
+
+def test_a_gang_does_not_wait_for_a_victim_on_a_node_that_is_gone() -> None:
+    n1 = make_node("n1", cpu="4")
+    victims = [make_pod("low", cpu="4", node="n1"), make_pod("mid", cpu="4", node="n2", priority=5)]
+    api = cluster(n1, make_node("n2", cpu="4"), *victims, make_group("g", 1, priority=10))
+    api.put(members("g", 1, cpu="4", **HIGH)[0])
+    assert {"low"} == gone(api)
+    api.remove(n1)
+    api.wait(400)
+    assert {"low", "mid"} == gone(api)
+
+
+@pytest.mark.parametrize("used", ["", "10.0.0.1"])
+@pytest.mark.parametrize("wanted", ["", "10.0.0.1"])
+def test_a_gang_evicts_pods_whose_host_ports_conflict(used: str, wanted: str) -> None:
+    """A port of all addresses conflicts with that of one."""
+
+    def at(ip: str, pod: Pod) -> Pod:
+        (container,) = pod.spec.containers
+        ports = tuple(msgspec.structs.replace(p, host_ip=ip) for p in container.ports or ())
+        spec = msgspec.structs.replace(
+            pod.spec, containers=(msgspec.structs.replace(container, ports=ports),)
+        )
+        return msgspec.structs.replace(pod, spec=spec)
+
+    low = at(used, make_pod("low", cpu="1", node="n1", ports=[80]))
+    api = cluster(make_node("n1", cpu="4"), low, make_group("g", 1, priority=10))
+    api.put(at(wanted, members("g", 1, cpu="1", ports=[80], **HIGH)[0]))
+    assert {"low"} == gone(api)
 
 
 def test_a_tree_for_which_nobody_has_to_leave_is_placed_at_once(

@@ -21,22 +21,26 @@ from tests.group_builders import RACK, make_group, members
 PODS = 24
 
 
-def storage_class() -> StorageClass:
+def storage_class(name: str = "fast", zone: str = "") -> StorageClass:
+    """A class of volumes that are made where the pod goes, or in a zone only."""
+    only = [{"matchLabelExpressions": [{"key": "zone", "values": [zone]}]}] if zone else None
     data = {
-        "metadata": {"name": "fast"},
+        "metadata": {"name": name},
         "provisioner": "csi.example.com",
         "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": only,
     }
     return msgspec.convert(data, StorageClass)
 
 
-def ephemeral_claim(pod: Pod) -> PersistentVolumeClaim:
+def ephemeral_claim(pod: Pod, **annotations: str) -> PersistentVolumeClaim:
     """The claim that a controller made for the pod's ephemeral volume."""
     meta = pod.metadata
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
     made: dict[str, Any] = {
         "name": f"{meta.name}-data", "namespace": meta.namespace, "uid": f"v-{meta.name}",
         "resourceVersion": "1", "ownerReferences": [{**owner, "controller": True}],
+        "annotations": annotations,
     }  # fmt: skip
     spec = {
         "storageClassName": "fast",
@@ -70,5 +74,24 @@ def test_pods_that_differ_in_the_names_of_their_own_volumes_are_alike_in_the_sea
         *pods,
         make_group("g", 3, key=RACK),
     )
+    chosen = {write.name for write in api.writes if isinstance(write, PatchObject)}
+    assert 3 == len({name for name in chosen if name.endswith("-data")}), api.messages
+
+
+def test_pods_whose_volumes_are_of_other_classes_are_not_alike() -> None:
+    """The old annotation goes before the field, and says where the volume can be made."""
+    pods = members("g", 3, cpu="1", volumes=[{"name": "data", "ephemeral": {}}])
+    beta = "volume.beta.kubernetes.io/storage-class"
+    claims = [ephemeral_claim(p, **{beta: n}) for p, n in zip(pods, "baa", strict=True)]
+    api = Agreeing(
+        build_engine(),
+        *(
+            make_node(f"{zone}{rack}", cpu=cpu, labels={RACK: rack, "zone": zone})
+            for rack in ("r1", "r2")
+            for zone, cpu in (("a", "2"), ("b", "1"))
+        ),
+        storage_class("a", "a"), storage_class("b", "b"), *claims, *pods,
+        make_group("g", 3, key=RACK),
+    )  # fmt: skip
     chosen = {write.name for write in api.writes if isinstance(write, PatchObject)}
     assert 3 == len({name for name in chosen if name.endswith("-data")}), api.messages

@@ -7,7 +7,7 @@ import pytest
 from stower.driver import Allocation, RefusedError
 from stower.model.kinds import DeviceClass, Pod, ResourceClaim, ResourceClass
 from stower.model.kinds.resource_claim import ALLOCATION_MODE, IMMEDIATE
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.device_builders import device, device_class, device_slice
 from tests.negotiation.scenes import SCHEDULER, Scene, at_each_step
 from tests.negotiation_cluster import Counting
@@ -332,3 +332,22 @@ def test_a_class_that_comes_last_is_noticed_at_once() -> None:
     scene.settle()
     waits = f"waiting for resource driver to allocate resource: default/c of {FABRIC} on n1"
     assert waits == scene.message("p")
+
+
+def test_a_node_that_nobody_has_seen_yet_changes_nothing_for_those_that_wait() -> None:
+    """A pod is bound to it, so that there is one row more than at the last attempt."""
+    scene = Scene("n1", fabric={"n1": 1}, laws=False)
+    assert scene.engine is not None
+    term = {"matchExpressions": [{"key": "x", "operator": "Exists"}]}
+    scene.class_of("slow", suitableNodes={"nodeSelectorTerms": [term]})
+    scene.claim("c", "slow")
+    scene.pod("p", "c")
+    scene.settle()
+    scene.advance(400)
+    scene.server.put(make_pod("other", node="unknown"))
+    scene.settle()
+    scene.engine.drain()
+    scene.advance(400)
+    decisions = scene.engine.drain()
+    assert decisions
+    assert all("excluded by resource class slow" in each.message for each in decisions)

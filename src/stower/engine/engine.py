@@ -156,7 +156,7 @@ class Engine:
         while self._run_cycles():
             if self._is_rebuilt_enough:
                 break
-        if self._has_companions and self._has_tried:
+        if self._has_companions and (self._has_tried or recovery.rebuild_count):
             self._run_companions()  # for pods that have been placed
         return writes
 

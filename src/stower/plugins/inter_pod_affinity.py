@@ -178,7 +178,7 @@ class InterPodAffinity(Plugin):
         if not unmatched.any():
             return lasting
         terms, conditions = _affinity(pod, state)
-        if _is_matched(conditions, state):
+        if _is_matched(terms, conditions, state):
             may_end = _has_others_that_match(terms, conditions, tree)
         else:
             may_end = any(meets(other, conditions) for other in tree.pods)
@@ -190,7 +190,7 @@ class InterPodAffinity(Plugin):
         """Returns the keys of the pod's affinity, where it matches the terms itself and no other
         pod does yet: the first one decides on the domains of all with these terms."""
         terms, conditions = _affinity(pod, state)
-        if not terms or not meets(pod, conditions) or _is_matched(conditions, state):
+        if not terms or not meets(pod, conditions) or _is_matched(terms, conditions, state):
             return ()
         if _has_others_that_match(terms, conditions, tree):
             return ()
@@ -404,9 +404,13 @@ def _affinity(
     return terms, tuple(condition(term, pod, state.pod_selectors) for term in terms)
 
 
-def _is_matched(conditions: tuple[Condition, ...], state: ClusterState) -> bool:
-    """Returns whether a placed pod meets all conditions."""
-    return bool(state.tally(*conditions).counts[state.all_rows].any())
+def _is_matched(
+    terms: tuple[PodAffinityTerm, ...], conditions: tuple[Condition, ...], state: ClusterState
+) -> bool:
+    """Returns whether a placed pod meets all conditions, in a domain of one of the terms: then
+    none of the pods may come first."""
+    tally = state.tally(*conditions)
+    return any(_rows_with_matching_pods(tally, t.topology_key, state).any() for t in terms)
 
 
 def _has_others_that_match(

@@ -100,14 +100,14 @@ class _KnownNegotiations:
     each plugin point of an attempt reads it."""
 
     def __init__(self, devices: Devices) -> None:
-        self._generations = (-1, -1, -1, -1)
+        self._generations = (-1,) * 5
         self._by_uid: dict[str, _Known] = {}
 
     def at(self, state: ClusterState) -> dict[str, _Known]:
         """Returns what holds for the state's objects."""
         now = (
             state.devices.claim_generation, state.negotiations.generation, state.groups.generation,
-            state.node_log.position,
+            state.node_log.position, state.row_limit,
         )  # fmt: skip
         if now != self._generations:
             self._generations = now

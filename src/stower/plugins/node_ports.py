@@ -103,7 +103,9 @@ def _free_ports(state: ClusterState, port: HostPort, rows: slice) -> Ints:
 
 
 def _uses(port: HostPort, shape: Shape) -> int:
-    return int(port in shape.ports)
+    used = HostPorts()
+    used.add(0, shape.ports, 1)
+    return int(used.has_conflict(0, (port,)))
 
 
 class _PortsDryRun:

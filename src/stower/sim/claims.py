@@ -141,4 +141,5 @@ class Claims:
 
 def _pods_of(claim: ResourceClaim) -> list[str]:
     """The uids of the pod that the claim was made for, and of those for which it is reserved."""
-    return [claim.metadata.controller_uid, *(c.uid for c in claim.status.reserved_for or ())]
+    owner = claim.metadata.controller_uid
+    return [*([owner] if owner else []), *(c.uid for c in claim.status.reserved_for or ())]

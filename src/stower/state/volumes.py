@@ -258,7 +258,7 @@ class Volumes:
                 yield volume
 
     def own_claims(self, pod: Pod) -> list[object] | None:
-        """Returns the specs of the claims of the pod's ephemeral volumes, where the pod alone uses
+        """Returns what the claims of the pod's ephemeral volumes ask for, where the pod alone uses
         them and nothing is bound or selected for them: pods with equal specs are interchangeable.
         None where it has no such volumes or the claims' names matter."""
         found: list[object] = []
@@ -274,7 +274,7 @@ class Volumes:
                 return None
             if next(self.prebound_volumes(claim), None) is not None:
                 return None
-            found.append(claim.spec)
+            found.append((claim.class_name, claim.spec))
         return found or None
 
     # Assumptions

@@ -35,6 +35,7 @@ from stower.engine.groups.tree_cycle import (
 from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.outbox import UNTRACKED
+from stower.engine.preemption.candidates import leaving_victims
 from stower.engine.preemption.pod_eviction import CLUSTER, PodEviction
 from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree, encode_pod_terms
 from stower.engine.queue.scheduling_queue import SchedulingQueue
@@ -431,7 +432,7 @@ class TreeAttempts:
     def _awaits_victims(self, queued: QueuedTree) -> bool:
         """Returns whether its victims are still on their nodes, or others of lower priority are
         leaving the nodes that its pods are nominated to, or devices are being released there."""
-        if any(uid in self._state.pods for uid in queued.victims):
+        if leaving_victims(self._state, queued.victims):
             return True
         for member in queued.members.values():
             nominated, shape = member.entry.nominated_node_name, member.entry.shape

@@ -108,6 +108,12 @@ class BestRows:
         return self._tied
 
 
+def leaving_victims(state: ClusterState, uids: Iterable[str]) -> list[PodEntry]:
+    """Returns the evicted pods that are still on a node that exists."""
+    found = (state.pods.get(uid) for uid in sorted(uids))
+    return [e for e in found if e is not None and e.row >= 0 and state.present[e.row]]
+
+
 def candidates_of(
     state: ClusterState, victims: Mapping[str, tuple[list[PodEntry], int]]
 ) -> Candidates:

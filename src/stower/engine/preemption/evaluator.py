@@ -25,6 +25,7 @@ from stower.engine.preemption.candidates import (
     BestRows,
     Columns,
     RowVictims,
+    leaving_victims,
 )
 from stower.framework.dry_run import CapacityConstraint, DryRun
 from stower.framework.post_filter import Candidates, best_candidates
@@ -235,8 +236,7 @@ class Search:
 
     def leaving_victims(self) -> list[PodEntry]:
         """Returns the pods that were evicted for this one and are still on their nodes."""
-        found = (self.state.pods.get(uid) for uid in sorted(self._evicted))
-        return [entry for entry in found if entry is not None and entry.row >= 0]
+        return leaving_victims(self.state, self._evicted)
 
     def candidates(self) -> Candidates:
         """Returns all rows that evictions make feasible."""

@@ -9,6 +9,7 @@ from stower.groups.tree import DEPTH_MAX
 from stower.model.kinds import (
     CompositePodGroup,
     GroupObject,
+    Node,
     Pod,
     PodGroup,
     PodScheduling,
@@ -45,8 +46,9 @@ class Negotiations(Checker):
     def __init__(self, court: Court) -> None:
         super().__init__(court)
         self._idle_ns: dict[str, int] = {}
-        # By uid of what is said about a pod: round and attempt, and how often there was a node.
-        self._rounds: dict[str, tuple[int, int, int]] = {}
+        # By uid of what is said about a pod: round and attempt, in how many rounds there was one
+        # and the same node, and the nodes that there were in all of these.
+        self._rounds: dict[str, tuple[int, int, int, frozenset[str]]] = {}
         self._left_ns = 0  # when the last pod has left a node
         self._allocated_ns: dict[str, int] = {}  # since when claims are allocated, by uid
 
@@ -89,7 +91,7 @@ class Negotiations(Checker):
     def _count_rounds(self, said: PodScheduling) -> None:
         """Rounds, and those that were asked though a node would do."""
         spec, key = said.spec, said.metadata.key
-        rounds, attempt, count = self._rounds.get(said.metadata.uid, (0, 0, 0))
+        rounds, attempt, count, names = self._rounds.get(said.metadata.uid, (0, 0, 0, frozenset()))
         if spec.round < rounds or spec.attempt < attempt:
             raise self.violation(
                 f"PodScheduling {key} went from round {rounds}, attempt {attempt} back to round "
@@ -99,13 +101,15 @@ class Negotiations(Checker):
         if spec.round > rounds and pod is not None and pod.metadata.uid == said.owner_uid:
             used = self._list_used(pod, self._claims())
             own = [c for c in used if c.status.allocation is None and is_delayed(c)]
-            count = count + 1 if own and self._could_go(pod, used, own) else 0
+            now = self._could_go(pod, used, own) if own else frozenset()
+            names = names & now if count else now
+            count = count + 1 if names else 0
             if count > ROUNDS_MAX:
                 raise self.violation(
-                    f"PodScheduling {key} had {count} rounds while a node fits, want at most "
-                    f"{ROUNDS_MAX}"
+                    f"PodScheduling {key} had {count} rounds while node {min(names)} fits, want at "
+                    f"most {ROUNDS_MAX}"
                 )
-        self._rounds[said.metadata.uid] = (spec.round, spec.attempt, count)
+        self._rounds[said.metadata.uid] = (spec.round, spec.attempt, count, names)
 
     def check(self) -> None:
         """At devices, and at claims that nobody uses."""
@@ -177,16 +181,18 @@ class Negotiations(Checker):
         where = self._could_go(pod, used, own)
         if own and where and not pod.group_name:
             raise self.violation(
-                f"pod {pod.key} is pending, but node {where} has the devices of all its claims"
+                f"pod {pod.key} is pending, but node {min(where)} has the devices of all its claims"
             )
 
-    def _could_go(self, pod: Pod, used: list[ResourceClaim], own: list[ResourceClaim]) -> str:
-        """A node that would do, and on which every driver has what is claimed. Of a pod of a group:
-        one of those that have this for as many such pods as the group's minimum lacks."""
+    def _could_go(
+        self, pod: Pod, used: list[ResourceClaim], own: list[ResourceClaim]
+    ) -> frozenset[str]:
+        """The nodes that would do, and on which every driver has what is claimed. Of a pod of a
+        group: those that have this for as many such pods as the group's minimum lacks."""
         if any(c.metadata.deletion_timestamp is not None for c in used):
-            return ""
+            return frozenset()
         if any(c.status.allocation is None and not is_delayed(c) for c in used):
-            return ""
+            return frozenset()
         classes = self.court.server.all(ResourceClass)
         for process in self.court.schedulers:
             engine = process.engine
@@ -194,7 +200,7 @@ class Negotiations(Checker):
             if engine is None or queued is None:
                 continue
             if not own:
-                return ""
+                return frozenset()
             wanted: dict[str, int] = {}
             for claim in own:
                 driver = driver_of(claim, classes)
@@ -202,7 +208,7 @@ class Negotiations(Checker):
             drivers = self.court.negotiators.processes
             free = {name: drivers[name].driver.free_counts() for name in wanted}
             standing = engine.cycle.scores_of(queued.profile, queued.entry)
-            levels = self._levels(pod)
+            levels, bound = self._levels(pod), self._list_bound(pod)
             places: Counter[tuple[int, tuple[str, ...]]] = Counter()
             domains: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
             for row in (standing >= 0).nonzero()[0].tolist():
@@ -213,16 +219,22 @@ class Negotiations(Checker):
                 requests = queued.entry.shape.requests
                 rooms = (column.free(slice(row, row + 1))[0] // n for column, n in requests)
                 labels = engine.state.node_at(row).metadata.labels or {}
+                if any(labels.get(key, "") not in values for key, values in bound):
+                    continue
                 domains[name] = [
                     (i, tuple(labels.get(key, "") for key in keys))
                     for i, (keys, _) in enumerate(levels)
                 ]
                 for domain in domains[name]:
                     places[domain] += max(int(min((devices, *rooms))), 1)
-            for name, own_domains in domains.items():
-                if all(places[domain] >= levels[domain[0]][1] for domain in own_domains):
-                    return name
-        return ""
+            found = frozenset(
+                name
+                for name, own_domains in domains.items()
+                if all(places[domain] >= levels[domain[0]][1] for domain in own_domains)
+            )
+            if found:
+                return found
+        return frozenset()
 
     def _levels(self, pod: Pod) -> list[tuple[list[str], int]]:
         """For the pod's group and each group around it: the topology keys that hold there, and how
@@ -237,6 +249,35 @@ class Negotiations(Checker):
             lacking = max(lacking, self._count_lacking(group))
             found.append((own, lacking))
         return found or [([], lacking)]
+
+    def _list_bound(self, pod: Pod) -> list[tuple[str, set[str]]]:
+        """The topology keys of the groups around the pod that have placed pods, and where these
+        are: the pod can go nowhere else."""
+        server, found = self.court.server, []
+        around = groups_around(server, pod)
+        if not any(group.spec.scheduling_constraints for group in around):
+            return []
+        placed: dict[str, list[Pod]] = {}
+        for other in server.all(Pod).values():
+            if other.group_name and other.spec.node_name and not other.is_terminal:
+                if other.metadata.namespace == pod.metadata.namespace:
+                    placed.setdefault(other.group_name, []).append(other)
+        inside = {
+            name: {group.metadata.uid for group in groups_around(server, others[0])}
+            for name, others in placed.items()
+        }
+        for group in around:
+            constraints = group.spec.scheduling_constraints
+            key = constraints.key if constraints is not None else ""
+            values = {
+                ((node.metadata.labels or {}).get(key, "") if node is not None else "")
+                for name, others in placed.items()
+                if key and group.metadata.uid in inside[name]
+                for node in (server.get(Node, other.spec.node_name) for other in others)
+            }
+            if values:
+                found.append((key, values))
+        return found
 
     def _count_lacking(self, group: GroupObject, level: int = 0) -> int:
         """How many pods the minimums at and below a group lack; 0 where some of its groups are

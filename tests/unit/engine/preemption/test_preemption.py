@@ -192,6 +192,23 @@ def test_nobody_else_is_evicted_while_a_victim_leaves_a_node_that_the_promise_ha
     assert ["least"] == [name for _, name, *_ in said(writes) if name != "high"]
 
 
+def test_nobody_waits_for_a_victim_on_a_node_that_is_gone() -> None:
+    n1 = make_node("n1", cpu="2")
+    engine = engine_with(
+        n1,
+        make_node("n2", cpu="1"),
+        make_node("n3", cpu="2", unschedulable=True),
+        make_pod("low", cpu="2", node="n1"),
+        make_pod("least", cpu="2", node="n3", priority=-1),
+    )
+    first = add(engine, make_pod("high", cpu="2", priority=10))
+    ok(engine, ok(engine, ok(engine, first)))
+    engine.step(Observed(MODIFIED, make_pod("high", cpu="2", priority=10, nominated="n2")), 1)
+    engine.step(Observed(DELETED, n1), 2)
+    writes = engine.step(Observed(MODIFIED, make_node("n3", cpu="2")), 301 * SECOND_NS)
+    assert ["least"] == [name for _, name, *_ in said(writes) if name != "high"]
+
+
 def test_promises_of_lower_priority_on_the_node_are_taken_back() -> None:
     low = make_pod("low", cpu="4", node="n1")
     mid = make_pod("mid", cpu="4", priority=5, nominated="n1")
