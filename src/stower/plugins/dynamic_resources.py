@@ -18,7 +18,6 @@ from stower.devices.random_order import with_random_order
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
 from stower.devices.shortages import Shortage
-from stower.devices.stock import Stock
 from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods, TrialRun
 from stower.framework.fixes import Fix
@@ -48,6 +47,7 @@ from stower.plugins.claim_consumers import claim_consumer, is_reserved_for_pod, 
 from stower.plugins.claim_faults import request_fault
 from stower.plugins.claim_hints import is_schedulable_after_change
 from stower.plugins.claim_shortages import eviction_fixes, request_shortages
+from stower.plugins.device_amounts import device_amounts
 from stower.plugins.dynamic_resources_args import read_args
 from stower.plugins.extended_binding import ExtendedClaimBinding, deletion_writes
 from stower.plugins.extended_claims import (
@@ -235,13 +235,13 @@ class DynamicResources(Plugin):
     def group_constraints(
         self, pod: Pod, shape: Shape, state: ClusterState, tree: TreePods
     ) -> tuple[CapacityConstraint, ...]:
-        """Returns the devices that the pod's own unallocated claims would take."""
+        """Returns the devices that the pod's own unallocated claims and extended resources take."""
         claims = self.claims(pod, state)
         usable = claims if isinstance(claims, list) else []
         own = [
             c for c in usable if c.status.allocation is None and c.metadata.key not in tree.shared
         ]
-        return state.devices.extension(Stock).capacity_constraints(own, state, self._rules)
+        return device_amounts(pod, shape, own, state, self._rules)
 
     # Filter
 
