@@ -244,3 +244,21 @@ def test_a_group_among_many_nodes_goes_where_its_drivers_have_devices(zones: int
     assert 6 == len(run.bound_s)
     assert max(rounds.values()) <= 3
     assert not run.futile
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_minimum_of_a_group_is_placed_though_there_is_nothing_for_its_other_pods(
+    minimum: int, seed: int
+) -> None:
+    """One or two of 600 nodes have enough devices, each for one pod: it is placed there, instead of
+    all pods being asked about elsewhere for ever."""
+    names = [f"z{i % 3}-{i}" for i in range(600)]
+    fitting = {names[155], names[158]} if minimum == 2 else {names[155]}
+    load = [node(name, name.partition("-")[0]) for name in names]
+    load += driver("a", {n: 3 if n in fitting else i % 3 for i, n in enumerate(names)})
+    load += [group("g", minimum), *pods("g", 5)]
+    what = script(load, template("g", ONE, ONE, ONE, of="g"), seed=seed, activeMs=60_000)
+    run = Run(what)
+    assert minimum == len(run.bound_s)
+    assert max(run.bound_s.values()) < 30

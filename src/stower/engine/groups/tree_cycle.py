@@ -98,24 +98,22 @@ class TreeCycle:
         """Returns where the tree's pending pods go. pending: by group, its pods without a node, in
         their order; exhausted_count: preceding attempts without a result, each of which doubles
         the budget; prefers_asked: for pods that negotiate, nodes about which others were asked and
-        did not refuse them come before all others, as long as no more pods fit on others: else the
-        pods would be placed where nobody was asked yet, again and again; improves: more pods are
-        looked for once a placement was found, but not between the answers of those who were asked:
-        each has another placement searched."""
+        did not refuse them come before all others, also where more pods than the minimum would fit
+        on others: else the pods would be placed where nobody was asked yet, again and again;
+        improves: more pods are looked for once a placement was found, but not between the answers
+        of those who were asked: each has another placement searched."""
         effort = min(1 << exhausted_count, EFFORT_MAX)
         asked = self._asked_rows(profile, pending) if prefers_asked else {}
         improves = improves and not asked
-        among_asked = TreeResult([])
         try:
             if asked:
                 among_asked = self._search(profile, tree, pending, effort, asked, improves)
-                if len(among_asked.plan) == sum(map(len, pending)):
+                if among_asked.plan:
                     return among_asked
-            found = self._search(profile, tree, pending, effort, {}, improves)
+            return self._search(profile, tree, pending, effort, {}, improves)
         except DomainConflictError as error:
             message = f"cannot determine domain for already scheduled pods: {error}"
             return TreeResult([], message, resolvable=False)
-        return among_asked if len(among_asked.plan) >= max(len(found.plan), 1) else found
 
     def may_fit_without(
         self,
