@@ -414,3 +414,18 @@ def test_nobody_leaves_for_more_than_the_minimum(least: int, count: int) -> None
     leave(api)
     api.wait(10)
     assert least == len(api.bound)
+
+
+def test_only_those_leave_whose_devices_a_gang_needs_however_unimportant_others_are() -> None:
+    claims = [resource_claim(name, request()) for name in ("c0", "c1", "h0", "h1")]
+    slices = device_slice("n0", device("gpu-0"), device("gpu-1"))
+    nodes = [make_node(f"n{i}") for i in range(9)]
+    api = cluster(*nodes, device_class(), slices, *claims)
+    for i in range(2):
+        api.put(claiming(f"h{i}", f"h{i}", priority=1))
+    for i in range(1, 9):
+        api.put(make_pod(f"small{i}", node=f"n{i}"))
+    api.put(make_group("g", 2, priority=10))
+    for i in range(2):
+        api.put(claiming(f"g-{i}", f"c{i}", schedulingGroup={"podGroupName": "g"}, **HIGH))
+    assert {"h0", "h1"} == gone(api)

@@ -82,6 +82,48 @@ def test_a_migration_that_nothing_came_of_is_made_again() -> None:
 
 
 @pytest.mark.behaviour("S4.17")
+def test_a_vm_whose_migration_failed_rests_and_others_leave_meanwhile() -> None:
+    rig = Rig(node(), migrationsPerNodeMax=1).start(
+        vm_pod("vm1", node="n1", use=(5, 1), moves=True),
+        vm_pod("vm2", node="n1", use=(5, 1), moves=True, created=1),
+    )
+    assert ["schedplugin-vm1-pod"] == rig.migrations()
+    _end(rig, "vm1", "Failed")
+    assert ["schedplugin-vm2-pod"] == rig.advance(5).migrations()
+    _end(rig, "vm2", "Failed")
+    assert [] == rig.advance(4).migrations()
+    assert ["schedplugin-vm1-pod"] == rig.advance(6).migrations()
+
+
+@pytest.mark.behaviour("S4.17")
+def test_a_vm_rests_longer_with_each_failure() -> None:
+    pods = [vm_pod("vm1", node="n1", use=(5, 1), moves=True), vm_pod("vm2", node="n1", use=(5, 1))]
+    rig = Rig(node()).start(*pods)
+    assert ["schedplugin-vm1-pod"] == rig.migrations()
+    for rests_s in (10, 20, 40, 80, 160, 320, 600, 600):
+        _end(rig, "vm1", "Failed")
+        rig.put(pods[0])  # what the pod shows does not end the rest
+        assert [] == rig.advance(rests_s - 1).migrations()
+        assert ["schedplugin-vm1-pod"] == rig.advance(6).migrations()
+    _end(rig, "vm1", "Succeeded")
+    rig.put(pods[0])
+    assert ["schedplugin-vm1-pod"] == rig.advance(6).migrations()
+
+
+def _end(rig: Rig, vm: str, phase: str) -> None:
+    """The migration of a VM is seen, ends and goes."""
+    name = f"schedplugin-{vm}-pod"
+    label = {"autoscaling.neon.tech/created-by-scheduler": "true"}
+    meta = {"name": name, "namespace": "default", "uid": f"m/{name}", "labels": label}
+    for now in ("", phase):
+        made = {"metadata": meta, "spec": {"vmName": vm}, "status": {"phase": now}}
+        rig.put(msgspec.convert(made, VirtualMachineMigration))
+    rig.migrations()
+    if f"m/{name}" in rig.objects:
+        rig.drop(f"m/{name}")
+
+
+@pytest.mark.behaviour("S4.17")
 def test_who_may_not_leave_any_more_is_let_alone() -> None:
     """The label is taken away between the choice and the write."""
     rig = Rig(node(), migrationsPerNodeMax=1).start(

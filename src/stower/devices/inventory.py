@@ -17,7 +17,7 @@ from stower.cel.device import Gates, attribute_value, compile_selector
 from stower.cel.values import CelError, spent_work
 from stower.devices.capacity import Capacity, amount, capacity_of
 from stower.devices.effort import Effort
-from stower.model.kinds import Node
+from stower.model.kinds import Node, ResourceClaim
 from stower.model.kinds.resource_slice import (
     Device,
     DeviceAttribute,
@@ -29,6 +29,7 @@ from stower.model.kinds.resource_slice import (
 from stower.model.quantity import quantity_of
 from stower.model.selectors import NodeSelector, node_selector_matches
 from stower.state.change_log import ChangeLog
+from stower.state.cluster import ClusterState
 from stower.state.devices import Devices, PoolID
 
 MATCHES_MAX: Final = 1_024  # answers of one device to selectors; more than are in use at a time
@@ -530,6 +531,22 @@ class Inventory:
         for _, pool in sorted(self.pools.items()):
             for part in pool.parts:
                 yield from part.records
+
+
+def only_row_of(claim: ResourceClaim, state: ClusterState) -> int:
+    """Returns the row of the only node to which the devices of an allocated claim matter, -1 where
+    these may be several."""
+    inventory = state.devices.extension(Inventory)
+    allocation = claim.status.allocation
+    results = (allocation.devices.results or ()) if allocation is not None else ()
+    names: set[str] = set()
+    inventory.refresh()
+    for result in results:
+        nodes = inventory.nodes_of((result.driver, result.pool))
+        if nodes is None:
+            return -1
+        names.update(nodes)
+    return state.row_of(names.pop()) if len(names) == 1 and not inventory.takes_of_node() else -1
 
 
 def _chooses(rule: Any, driver: str, pool: str, device: Device) -> bool:

@@ -14,6 +14,7 @@ from stower.engine.companions import CompanionOwner, Companions
 from stower.engine.context import Context
 from stower.engine.cycle.failure_handler import FailureHandler
 from stower.engine.cycle.pod_attempts import PodAttempts
+from stower.engine.cycle.row_check import RowCheck
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.extenders.extender_cycle import ExtenderCycle
 from stower.engine.groups.tree_attempts import TreeAttempts
@@ -80,10 +81,11 @@ class Engine:
         self.errors = context.errors
         offenders = Offenders(self.limits)
         self._recovery = Recovery(self, offenders)
-        queue = self.queue = SchedulingQueue(
-            self.limits, self._on_gate_error, self._recovery.on_hint_error
-        )
         self.cycle = SchedulingCycle(self.state, seed)
+        check_row = RowCheck(self.state, self.cycle).find_refusing
+        queue = self.queue = SchedulingQueue(
+            self.limits, self._on_gate_error, self._recovery.on_hint_error, check_row
+        )
         failures = FailureHandler(context, queue)
         self.binding = BindingCycle(context, queue, failures)
         self._pending = PendingWrites(context, queue)

@@ -8,6 +8,7 @@ Source: kube-scheduler eventhandlers.go.
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
+from stower.devices.inventory import only_row_of
 from stower.engine.binding.pending_writes import PendingWrites
 from stower.engine.binding.pre_bind import PreBind
 from stower.engine.context import Context
@@ -119,14 +120,16 @@ class ObjectEvents:
             self._wake(change, old, None if is_deleted else obj, obj)
 
     def _wake(self, change: Change, old: Any, new: Any, obj: ApiObject) -> None:
-        cluster_event = ClusterEvent(change, old_object=old, object=new)
+        is_freed = isinstance(obj, ResourceClaim) and _frees_devices(old, new)
+        row = only_row_of(old, self._state) if is_freed else -1
+        cluster_event = ClusterEvent(change, old_object=old, object=new, row=row)
         now_ns = self._state.now_ns
         if isinstance(obj, PodScheduling):
             queued = self._queue.get(self._state.uid_by_key.get(obj.metadata.key, ""))
             if queued is not None:
                 self._queue.update(queued.tree or queued, cluster_event, now_ns)
             return
-        is_own = isinstance(obj, ResourceClaim) and not _frees_devices(old, new)
+        is_own = isinstance(obj, ResourceClaim) and not is_freed
         self._queue.wake(cluster_event, now_ns, obj.metadata.key if is_own else "")
 
     def wake_for_freed_devices(self) -> None:
@@ -137,7 +140,9 @@ class ObjectEvents:
         for old in released_claims if self._queue.is_waiting else ():
             seen = devices.api_claim(old.metadata.key)
             change = Change.RESOURCE_CLAIM_UPDATED
-            self._queue.wake(ClusterEvent(change, old_object=old, object=seen), self._state.now_ns)
+            row = only_row_of(old, self._state)
+            cluster_event = ClusterEvent(change, old_object=old, object=seen, row=row)
+            self._queue.wake(cluster_event, self._state.now_ns)
 
     def handle_list(self, objects: Iterable[ApiObject]) -> None:
         """Applies a list of all objects: objects that are not in the list are deleted."""

@@ -17,6 +17,7 @@ from stower.engine.queue.entities import QueuedPod
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.cluster_events import Change, ClusterEvent, is_scaled_down, pending_pod_change
+from stower.framework.freed_room import FreedRoom
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import TERMINAL
@@ -212,7 +213,7 @@ class PodEvents:
         entry = self._state.pods.get(uid)
         if entry is None:
             return
-        held_room, nominated = entry.row >= 0, entry.nominated_node_name
+        row, nominated = entry.row, entry.nominated_node_name
         self._pre_bind.drop(uid)
         self._pending.drop(uid)
         self._state.remove_pod(entry)
@@ -220,10 +221,21 @@ class PodEvents:
         self._queue.remove(uid)
         self._on_group_leave(entry)
         now_ns = self._state.now_ns
-        if held_room:
-            self._queue.on_room_release(entry.pod, now_ns)
+        if row >= 0:
+            if self._queue.is_waiting:
+                freed = self._freed_room(entry, row)
+                self._queue.on_room_release(entry.pod, now_ns, freed=freed)
         elif nominated:
             self._queue.on_room_release(entry.pod, now_ns, priority_max=entry.pod.priority)
+
+    def _freed_room(self, entry: PodEntry, row: int) -> FreedRoom | None:
+        """Returns the room that a removed pod has left on its row. None where more may have changed
+        with it: pods wait for the end of other pods on a node that they are nominated to, and
+        claims count on the node as long as a pod uses them."""
+        state = self._state
+        if state.node_names[row] in state.nominated_pods or entry.claimed_resources:
+            return None
+        return FreedRoom(state, row, entry)
 
     def _on_group_leave(self, entry: PodEntry) -> None:
         """Gives up the bindings of the other pods of its group that wait for it: the pod may have

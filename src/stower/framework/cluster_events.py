@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from stower.framework.freed_room import FreedRoom
 from stower.model.kinds import (
     ApiObject,
     CompositePodGroup,
@@ -109,6 +110,11 @@ class ClusterEvent(msgspec.Struct, frozen=True, gc=False):
     allocatable: dict[str, int] | None = None
     # Device class names by the extended resource that they stand for, where a node has changed.
     class_by_resource: Mapping[str, str] = {}
+    # The only row on which more may be free than before, -1 where it may be several.
+    row: int = -1
+    # The room that a deleted pod has left, where it is known that it left nothing else that
+    # NodeResourcesFit looks at.
+    freed: FreedRoom | None = None
     # Only pods of at most this priority may be helped: the room was nominated, not taken, and pods
     # of higher priority do not respect nominations.
     priority_max: int | None = None

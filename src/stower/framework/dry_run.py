@@ -82,12 +82,18 @@ class TrialRun:
         row: int,
         filter_row: Callable[[int], int],
         concerns: Callable[[PodEntry], bool] | None = None,
+        reserve: Callable[[PodEntry, ClusterState, int], None] | None = None,
+        codes: Ints | None = None,
     ) -> None:
-        """`concerns`: whether the filter's answer may depend on a pod on the row; None: on all."""
+        """`concerns`: whether the filter's answer may depend on a pod on the row; None: on all.
+        `reserve`: supposes that a pod which is on the row as well has what it reserves there.
+        `codes`: int64[row_limit], the filter's codes without any supposed change, if known."""
         self._state = state
         self._row = row
         self._filter_row = filter_row
         self._concerns = concerns
+        self._reserve = reserve
+        self._unchanged = codes
         self._added: list[PodEntry] = []
         self._removed: list[PodEntry] = []
         self._codes: dict[tuple[frozenset[str], frozenset[str]], int] = {}
@@ -121,10 +127,13 @@ class TrialRun:
     def _find_code(self) -> int:
         state = self._state
         if not self._removed and not self._added:
-            return self._filter_row(self._row)
+            known = self._unchanged
+            return self._filter_row(self._row) if known is None else int(known[self._row])
         with state.trial():
             for entry in self._removed:
                 state.displace(entry)
             for entry in self._added:
+                if self._reserve is not None:
+                    self._reserve(entry, state, self._row)
                 state.assume(entry, self._row)
             return self._filter_row(self._row)

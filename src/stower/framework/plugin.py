@@ -135,6 +135,8 @@ class Plugin:
     resolvable: ClassVar[bool] = False
     is_preemption: ClassVar[bool] = False  # whether its PostFilter evicts other pods
     events_to_register: Change = Change.NONE  # of the class, or of the instance where gates decide
+    # Changes after which the filter may let the pod onto the row of the change, and no other one.
+    changes_of_one_row: ClassVar[Change] = Change.NONE
     # Whether a claim's change can help only pods that name the claim, unless it frees devices.
     is_own_claims_only: ClassVar[bool] = False
     # The plugin whose arguments enable this one, where the profile does not name it.
@@ -174,6 +176,10 @@ class Plugin:
         """For scope PODS: returns whether `filter_pod` or `score_pod` may have an answer for the
         pod; worth overriding where that costs little."""
         return True
+
+    def may_need_others(self, pod: Pod) -> bool:
+        """Returns whether the filter may refuse a node because a pod is not there any more."""
+        return False
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """PreFilter, for scope PODS: returns a rejection of the pod."""

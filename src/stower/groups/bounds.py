@@ -7,7 +7,7 @@ excluded domain is impossible, another domain may still be. Must not know how a 
 searched.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -88,11 +88,20 @@ class BoundsCounter:
             total[r] = least_amount(demands[:, r], counts, group.minimum)
         return total
 
-    def _of_pods(self, group: Group) -> tuple[Bools, Ints]:
-        scope = self.problem.scopes[group.scope]
-        most = np.zeros(scope.count, np.int64)
+    def places(self, group: Group) -> Ints:
+        """Returns int64[domain]: how many pods of the group fit in each domain, each kind as if it
+        were alone."""
+        most = np.zeros(self.problem.scopes[group.scope].count, np.int64)
         for part in group.parts:
             most += np.minimum(self.slots(group.scope, part.kind), part.count)
+        return most
+
+    def has_children(self, group: Group) -> Bools:
+        """Returns bool[domain]: whether enough children of the group can be in each domain."""
+        return self._of_groups(group)[0]
+
+    def _of_pods(self, group: Group) -> tuple[Bools, Ints]:
+        most = self.places(group)
         if len(group.parts) > 1:
             most = np.minimum(most, count_together(self.problem, group, self._room[group.scope]))
         return most >= group.minimum, most
@@ -174,6 +183,42 @@ def bounds_of(problem: Problem) -> Bounds:
             up = problem.outer_domains(group.scope, parent.scope)
             alive[g] = alive[g] & alive[group.parent][up]
     return Bounds(alive, counting.most, counting.least, lacking, counting.met, counting.alive)
+
+
+ALIVE: Final = -1
+
+
+def missing_places(problem: Problem) -> list[Ints | None] | None:
+    """Returns for each PodGroup int64[domain of its scope]: how many more places for its pods the
+    domain needs before the group may be there, 0 where any change may be enough, ALIVE where none
+    is needed. As long as no domain has these, the problem has no placement. None for other groups,
+    and for those that need no place.
+
+    None for all where that cannot be said: there may be a placement, or some composite group lacks
+    amounts and not children."""
+    counting = BoundsCounter(problem)
+    for g in range(len(problem.groups) - 1, -1, -1):
+        counting.group(g)
+    has_minimum = counting.met[0]  # then one more pod of any group is a placement
+    alive = [most > 0 for most in counting.most] if has_minimum else counting.alive
+    if alive[0].any():
+        return None
+    found: list[Ints | None] = []
+    for g, group in enumerate(problem.groups):
+        may_be = np.ones(len(alive[g]), np.bool_)
+        if group.domains is not None:
+            may_be[:] = False
+            may_be[sorted(group.domains)] = True
+        if group.children:
+            if (may_be & ~counting.alive[g] & counting.has_children(group)).any():
+                return None
+            found.append(None)
+        elif not group.parts or (counting.met[g] and not has_minimum):
+            found.append(None)
+        else:
+            lacking = np.maximum(max(group.minimum, 1) - counting.places(group), 0)
+            found.append(np.where(may_be & ~alive[g], lacking, ALIVE))
+    return found
 
 
 def met_minimums(problem: Problem) -> list[bool]:

@@ -38,11 +38,13 @@ Sorted = Callable[[PodEntry], tuple[object, Bools]]
 
 class IndexedProblem(NamedTuple):
     """A problem and the meaning of its indices. `rows`: the row of each node of the problem;
-    `pods`: the pods by group and part."""
+    `pods`: the pods by group and part; `keys`: by group, the topology keys whose values tell its
+    domains apart."""
 
     problem: Problem
     rows: Ints
     pods: list[list[list[PodEntry]]]
+    keys: list[tuple[str, ...]]
 
 
 class DomainConflictError(Exception):
@@ -101,13 +103,13 @@ class Builder:
         free, demands = reduced(np.maximum(free, 0), demands)
         free = np.minimum(free, AMOUNTS_MAX // max(len(rows), 1))
         names = [room.label or room.name for room in rooms]
-        scopes, groups = self._groups(rows, parts)
+        scopes, groups, keys = self._groups(rows, parts)
         kinds = tuple(
             Kind(demand, np.where(mask[rows], NO_CAP, 0))
             for demand, mask in zip(demands, self._masks, strict=True)
         )
         return IndexedProblem(
-            Problem(tuple(names), free, tuple(scopes), tuple(groups), kinds), rows, pods
+            Problem(tuple(names), free, tuple(scopes), tuple(groups), kinds), rows, pods, keys
         )
 
     def _kind(self, entry: PodEntry) -> int:
@@ -151,14 +153,18 @@ class Builder:
                     for r, room in enumerate(rooms):
                         free[r, node] -= room.usage(entry.shape)
 
-    def _groups(self, rows: Ints, parts: list[list[Part]]) -> tuple[list[Scope], list[Group]]:
+    def _groups(
+        self, rows: Ints, parts: list[list[Part]]
+    ) -> tuple[list[Scope], list[Group], list[tuple[str, ...]]]:
         state, tree = self._state, self._tree
         scopes = [whole_scope(len(rows))]
         made: dict[tuple[int, str], int] = {}
         scope_of: list[int] = []
+        keys_of: list[tuple[str, ...]] = []
         groups: list[Group] = []
         for g, group in enumerate(tree.groups):
             scope = scope_of[group.parent] if group.parent >= 0 else 0
+            keys = keys_of[group.parent] if group.parent >= 0 else ()
             bound = np.ones(len(rows), np.bool_)
             is_bound = False
             for key in self._keys(g, group):
@@ -167,7 +173,7 @@ class Builder:
                 if known is None:
                     known = made[scope, key] = len(scopes)
                     scopes.append(divided(scopes[scope], scope, codes))
-                scope = known
+                scope, keys = known, (*keys, key)
                 code = self._bound_domain(g, group, key)
                 if code:
                     bound &= codes == code
@@ -175,6 +181,7 @@ class Builder:
             own = scopes[scope].codes[bound]
             domains = frozenset(own[own >= 0].tolist()) if is_bound else None
             scope_of.append(scope)
+            keys_of.append(keys)
             groups.append(
                 Group(
                     str(group.which.key),
@@ -186,7 +193,7 @@ class Builder:
                     domains,
                 )
             )
-        return scopes, groups
+        return scopes, groups, keys_of
 
     def _keys(self, g: int, group: TreeGroup) -> list[str]:
         """Returns the topology keys of a group, the coarser first."""

@@ -34,9 +34,9 @@ class Unit(msgspec.Struct, frozen=True, eq=False):
 
 def group_of(groups: Groups, entry: PodEntry) -> GroupKey | None:
     """Returns the highest group around a pod that is disrupted as a whole, or None."""
-    if not entry.pod.group_name:
+    if not entry.group_name:
         return None
-    key = GroupKey(False, f"{entry.pod.metadata.namespace}/{entry.pod.group_name}")
+    key = GroupKey(False, f"{entry.pod.metadata.namespace}/{entry.group_name}")
     whole = None
     for which in groups.lineage(key):
         obj = groups.get(which)
@@ -98,8 +98,8 @@ def whole_rows(groups: Groups) -> list[int]:
 def priority_of(groups: Groups, entry: PodEntry) -> int:
     """Returns the priority of a pod as a victim: of its pod group if the group has a priority, else
     its own."""
-    if entry.pod.group_name:
-        group = groups.pod_groups.get(f"{entry.pod.metadata.namespace}/{entry.pod.group_name}")
+    if entry.group_name:
+        group = groups.pod_groups.get(f"{entry.pod.metadata.namespace}/{entry.group_name}")
         if group is not None and group.spec.priority is not None:
             return group.spec.priority
     return entry.pod.priority

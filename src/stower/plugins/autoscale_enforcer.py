@@ -50,6 +50,7 @@ class AutoscaleEnforcer(Plugin):
     scope = Scope.PODS
     reasons = (NOT_ENOUGH_RESOURCES,)
     resolvable = True
+    changes_of_one_row = Change.PLACED_POD_DELETED
     events_to_register = (
         Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.PLACED_POD_DELETED
         | Change.PLACED_POD_SCALED_DOWN | Change.OWN_ANNOTATIONS

@@ -1,9 +1,14 @@
-"""Finds invalid requests of ResourceClaims: disabled features, unknown device classes.
+"""Finds invalid requests of ResourceClaims: disabled features, unknown device classes; words the
+errors of claims.
 
 Source: kube-scheduler plugins/dynamicresources PreFilter, Kubernetes 1.36.
 """
 
+from collections.abc import Sequence
+
+from stower.devices.requests import AllocationError
 from stower.framework.device_gates import DeviceGates
+from stower.framework.plugin_guard import PluginError
 from stower.model.kinds import ResourceClaim
 from stower.model.kinds.resource_claim import DeviceRequest
 from stower.state.cluster import ClusterState
@@ -28,3 +33,9 @@ def request_fault(
         if class_name not in state.devices.classes:
             return f"request {name}: device class {class_name} does not exist"
     return ""
+
+
+def filter_error(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:
+    """Returns the error with the text that kube-scheduler has for errors of Filter."""
+    keys = tuple(claim.metadata.key for claim in claims)
+    return PluginError(f'running "DynamicResources" filter plugin: {error.message(keys)}')

@@ -6,6 +6,7 @@ time; pods of lower priority are preempted for their devices.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from stower.devices.random_order import with_random_order
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
 from stower.devices.shortages import Shortage
-from stower.framework.cluster_events import Change, ClusterEvent
+from stower.framework.cluster_events import RESOURCE_CLAIM_CHANGES, Change, ClusterEvent
 from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods, TrialRun
 from stower.framework.fixes import Fix
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
@@ -44,7 +45,7 @@ from stower.plugins.claim_binding import (
     is_ready,
 )
 from stower.plugins.claim_consumers import claim_consumer, is_reserved_for_pod, owner_fault
-from stower.plugins.claim_faults import request_fault
+from stower.plugins.claim_faults import filter_error, request_fault
 from stower.plugins.claim_hints import is_schedulable_after_change
 from stower.plugins.claim_shortages import eviction_fixes, request_shortages
 from stower.plugins.device_amounts import device_amounts
@@ -75,6 +76,7 @@ from stower.plugins.share_ids import share_ids
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.devices import claim_refs, distinct_claim_refs, may_use_devices
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
 # Codes beyond those of devices/fit_cache.py. A row has one code: MISSING_RESOURCE overrides the
@@ -102,10 +104,10 @@ class DynamicResources(Plugin):
     is_own_claims_only = True
     events_to_register = (
         Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_ALLOCATABLE
-        | Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED
-        | Change.RESOURCE_CLAIM_DELETED | Change.DEVICE_CLASS_CHANGED | Change.DEVICES_CHANGED
+        | RESOURCE_CLAIM_CHANGES | Change.DEVICE_CLASS_CHANGED | Change.DEVICES_CHANGED
         | Change.OWN_CLAIMS_MADE | Change.POD_GROUP_CHANGED
     )  # fmt: skip
+    changes_of_one_row = Change.RESOURCE_CLAIM_UPDATED | Change.RESOURCE_CLAIM_DELETED
 
     def __init__(
         self,
@@ -332,7 +334,7 @@ class DynamicResources(Plugin):
         try:
             return state.devices.extension(FitCache).column(claims, state, self._rules).codes
         except AllocationError as error:
-            raise _filter_error(error, claims) from None
+            raise filter_error(error, claims) from None
 
     def _available_rows(
         self, claim: ResourceClaim, allocation: AllocationResult, state: ClusterState
@@ -360,8 +362,8 @@ class DynamicResources(Plugin):
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """Returns dry runs in which removed pods free their devices. None for claims with admin
-        access only: these need no free devices."""
+        """Returns dry runs in which removed pods free their devices, and added ones take theirs;
+        None where all claims have admin access: these need no free devices."""
         claims = self.claims(pod, state)
         if isinstance(claims, str):
             return None
@@ -369,9 +371,8 @@ class DynamicResources(Plugin):
         if open_claims and all(claim.spec.is_admin for claim in open_claims):
             return None
         has_node_mappings = self._has_node_allocatable_devices(state)
-        if not open_claims and not self._has_extended(shape, state) and not has_node_mappings:
-            return None
-        if state.devices.extended_resource_claim(pod.metadata.uid) is not None:
+        needs_any = bool(open_claims) or self._has_extended(shape, state) or has_node_mappings
+        if not needs_any or state.devices.extended_resource_claim(pod.metadata.uid) is not None:
             return None
         fits = state.devices.extension(FitCache)
 
@@ -396,7 +397,14 @@ class DynamicResources(Plugin):
             )
 
         concerns = None if has_node_mappings else may_use_devices
-        return lambda row: TrialRun(state, row, filter_code, concerns)
+        codes = self.filter_pod(pod, shape, state)
+        return lambda row: TrialRun(state, row, filter_code, concerns, self._take_devices, codes)
+
+    def _take_devices(self, entry: PodEntry, state: ClusterState, row: int) -> None:
+        """Supposes that a pod has its devices on the row, if there are any left for it."""
+        with suppress(AllocationError, PluginError):
+            if part := self.reserve(entry.pod, entry.shape, state, row):
+                part.assume(state)
 
     def _shortages(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
@@ -587,14 +595,6 @@ class DynamicResources(Plugin):
             return True
         return any(self._claim_fault(claim, pod, state) for claim in claims)
 
-    # Hints
-
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
         """Requeues the pod for events about its claims or their devices."""
         return is_schedulable_after_change(pod, event)
-
-
-def _filter_error(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:
-    """Returns the error with the text that kube-scheduler has for errors of Filter."""
-    keys = tuple(claim.metadata.key for claim in claims)
-    return PluginError(f'running "DynamicResources" filter plugin: {error.message(keys)}')

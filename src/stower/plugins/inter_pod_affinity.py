@@ -92,6 +92,10 @@ class InterPodAffinity(Plugin):
         """Returns whether the pod, or a placed pod, has affinity terms."""
         return pod.spec.affinity is not None or bool(state.carried_terms.terms)
 
+    def may_need_others(self, pod: Pod) -> bool:
+        """Returns whether the pod requires others in its domain."""
+        return bool(_required_terms(pod)[0])
+
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:

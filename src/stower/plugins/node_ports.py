@@ -28,6 +28,7 @@ class NodePorts(Plugin):
     scope = Scope.USAGE
     reasons = ("node(s) didn't have free ports for the requested pod ports",)
     resolvable = True
+    changes_of_one_row = Change.PLACED_POD_DELETED
     events_to_register = Change.NODE_ADDED | Change.PLACED_POD_DELETED
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:

@@ -108,6 +108,7 @@ class NodeResourcesFit(Plugin):
 
     name = "NodeResourcesFit"
     scope = Scope.USAGE
+    changes_of_one_row = Change.PLACED_POD_DELETED
     events_to_register = (
         Change.NODE_ADDED
         | Change.NODE_ALLOCATABLE
@@ -375,8 +376,9 @@ class NodeResourcesFit(Plugin):
     # Hints
 
     def hint(self, shape: Shape, event: ClusterEvent) -> bool:
-        """Requeues the pod for a node that is large enough and has grown, for freed resources, and
-        for a device class that may back resources which nodes do not have."""
+        """Requeues the pod for a node that is large enough and has grown, for freed resources that
+        let it in, and for a device class that may back resources which nodes do not have. Upstream
+        requeues it for every pod that leaves a node."""
         if event.change & Change.DEVICE_CLASS_CHANGED:
             return self.has_dra_extended_resources and _is_schedulable_after_device_class_event(
                 event, shape
@@ -403,6 +405,9 @@ class NodeResourcesFit(Plugin):
             return any(allocatable.get(name, 0) > old_allocatable.get(name, 0) for name in names)
         if event.change & Change.PLACED_POD_SCALED_DOWN:
             return _is_schedulable_after_scale_down(event, shape)
+        if event.freed is not None:
+            may_be_devices = self.has_dra_extended_resources and bool(shape.extended_requests)
+            return may_be_devices or event.freed.lets_in(self._checked_requests(shape))
         return True
 
 

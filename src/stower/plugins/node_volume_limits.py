@@ -30,6 +30,7 @@ class NodeVolumeLimits(Plugin):
     scope = Scope.PODS
     reasons = ("node(s) exceed max volume count",)
     resolvable = True
+    changes_of_one_row = Change.PLACED_POD_DELETED
     events_to_register = (
         Change.CSI_NODE_ADDED | Change.CSI_NODE_UPDATED | Change.PLACED_POD_DELETED
         | Change.CLAIM_ADDED | Change.ATTACHMENT_DELETED

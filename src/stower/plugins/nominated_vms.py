@@ -32,6 +32,7 @@ class NominatedVms(Plugin):
     scope = Scope.PODS
     enabled_beside = "AutoscaleEnforcer"
     reasons = (RESERVED,)
+    changes_of_one_row = Change.PLACED_POD_DELETED
     events_to_register = Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.PLACED_POD_DELETED
 
     def is_relevant_to_pod(self, pod: Pod, state: ClusterState) -> bool:

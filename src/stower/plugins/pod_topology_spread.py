@@ -102,6 +102,10 @@ class PodTopologySpread(Plugin):
         selectors = state.pod_selectors
         return self._has_soft_defaults and bool(selectors.services or selectors.controllers)
 
+    def may_need_others(self, pod: Pod) -> bool:
+        """Returns whether constraints may forbid a domain as others have fewer pods."""
+        return bool(pod.spec.topology_spread_constraints) or self._has_hard_defaults
+
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from stower.framework.args import Args, convert_args, duplicate, invalid, raise_faults
+from stower.framework.cluster_events import Change
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.model.kinds import Pod
 from stower.model.kinds.warm_pool import WarmPoolSpec, pool_faults
@@ -51,6 +52,7 @@ class WarmCapacity(Plugin):
     name = "WarmCapacity"
     scope = Scope.PODS
     enabling_plugin = "WarmCapacity"
+    events_to_register = Change.PLACED_POD_DELETED
     # Packing users comes before all other scores.
     default_weight = 1_000_000
 

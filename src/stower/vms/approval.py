@@ -105,6 +105,10 @@ def _update(
             text = "Canceling previously wanted migration because Pod is not migratable"
             notes.add(WARN, text, pod.key)
             del known.requested[uid]
+        elif enforcer.rest_ns(state):
+            text = "Canceling previously wanted migration because the last one failed"
+            notes.add(INFO, text, pod.key)
+            del known.requested[uid]  # the node is looked at again: others may leave meanwhile
         elif enforcer.is_asked(state):
             return Result(AGAIN_NS)  # it has yet to show on the pod
         elif enforcer.can_migrate(known, state):

@@ -25,6 +25,9 @@ from stower.vms.pods import BadPod, PodState, pod_state
 EXPECTS: Final = (EventKind.MODIFIED, EventKind.DELETED)
 ASKED_NS: Final = 5 * SECOND_NS
 FORGOTTEN_NS: Final = 60 * SECOND_NS
+# How long a VM rests after a migration that failed: doubled with each that follows, up to the most.
+REST_FIRST_NS: Final = 10 * SECOND_NS
+REST_MAX_NS: Final = 600 * SECOND_NS
 CAME: Final = (EventKind.ADDED, EventKind.MODIFIED)
 
 
@@ -53,6 +56,13 @@ class TrackedNode:
         self.node = node
         self.requested: dict[str, None] = {}
         self.patched_ns: dict[str, int] = {}
+
+
+class Rest(NamedTuple):
+    """When a VM whose last migrations failed may migrate again, and their number."""
+
+    until_ns: int
+    failures: int
 
 
 class Refusal(NamedTuple):
@@ -84,6 +94,7 @@ class Enforcer:
         # Migrations that have not ended: namespace/name by uid, as objects may change names.
         self.moving: dict[str, str] = {}
         self.asked: dict[str, int] = {}  # those not seen yet: when they were asked for, in ns
+        self.resting: dict[str, Rest] = {}  # by key of the VM
         self.cpu_max = 0  # of the largest node that was ever seen
         self.memory_max = 0
         self.notes = Notes()
@@ -151,11 +162,13 @@ class Enforcer:
             known.requested[uid] = None
 
         try:
-            choose(known.node, known.requested, self.journal, request, self.notes)
+            again_ns = choose(
+                known.node, known.requested, self.journal, request, self.notes, self.rest_ns
+            )
         except NotFoundError as error:
             self.notes.add(ERROR, "Failed to requeue reconciling of candidate Pod")
             return Result(0, f"could not trigger live migrations: {error}")
-        return Result()
+        return Result(again_ns)
 
     def _drop(self, known: TrackedNode) -> None:
         name = known.node.name
@@ -180,8 +193,10 @@ class Enforcer:
         """One of ours that has ended is not needed any more."""
         meta, phase = obj.metadata, obj.status.phase
         self.asked.pop(meta.key, None)
-        self.moving.pop(meta.uid, None)
+        was_moving = self.moving.pop(meta.uid, None) is not None
         is_ours = CREATED_BY in (meta.labels or {})
+        if is_ours and (was_moving or event is EventKind.ADDED):
+            self._note_end(f"{meta.namespace}/{obj.spec.vm_name}", phase)
         if event in CAME and phase not in ENDED and (phase or is_ours):
             self.moving[meta.uid] = meta.key
         if event not in CAME or not is_ours or phase not in ENDED or meta.deletion_timestamp:
@@ -195,6 +210,24 @@ class Enforcer:
         return key in self.moving.values() or (
             asked_ns is not None and self.now_ns < asked_ns + ASKED_NS
         )
+
+    def _note_end(self, vm: str, phase: str) -> None:
+        """Has a VM rest after a migration that failed: the next would fail as well, most likely,
+        while others can leave the node."""
+        if phase == "Succeeded":
+            self.resting.pop(vm, None)
+        elif phase == "Failed":
+            before = self.resting.get(vm)
+            failures = before.failures + 1 if before is not None else 1
+            rest_ns = min(REST_FIRST_NS << min(failures - 1, 40), REST_MAX_NS)
+            self.resting[vm] = Rest(self.now_ns + rest_ns, failures)
+
+    def rest_ns(self, pod: PodState) -> int:
+        """Returns how long the pod's VM still rests, 0 where it may migrate."""
+        rest = self.resting.get(pod.vm)
+        if rest is not None and self.now_ns >= rest.until_ns + REST_MAX_NS:
+            del self.resting[pod.vm]  # it is long ago
+        return max(rest.until_ns - self.now_ns, 0) if rest is not None else 0
 
     def can_migrate(self, known: TrackedNode, pod: PodState) -> bool:
         """Whether one more migration may begin from a node: so many at once would be a storm."""

@@ -22,12 +22,16 @@ def choose(
     journal: Journal,
     request: Callable[[str], None],
     notes: Notes,
-) -> None:
+    rest_ns: Callable[[PodState], int] = lambda pod: 0,
+) -> int:
     """Have as many pods leave as bring the node to its watermark, the oldest first. requested: uids
-    of those that are to leave already; `request` may raise, which ends it."""
+    of those that are to leave already; `request` may raise, which ends it; `rest_ns`: how long a
+    pod is left alone. Returns when to choose again without any change, in ns from now: as some pods
+    may not leave yet; 0 for never."""
     requested = list(requested)
+    again_ns = 0
     if not requested and not node.is_above_watermark:
-        return
+        return 0
     with journal.trial():
         for uid in requested:
             pod = node.pods.get(uid)
@@ -36,7 +40,7 @@ def choose(
                 continue
             node.update(pod._replace(migrating=True))
         if not node.is_above_watermark:
-            return
+            return 0
         notes.add(
             INFO,
             "Not enough resources are being migrated to reduce to the watermark. "
@@ -49,12 +53,18 @@ def choose(
                 text = "Skipping potential migration of candidate Pod because it's too big"
                 notes.add(WARN, text, pod.name)
                 continue
+            if left_ns := rest_ns(pod):
+                again_ns = min(again_ns, left_ns) if again_ns else left_ns
+                text = "Skipping potential migration of candidate Pod because its last one failed"
+                notes.add(INFO, text, pod.name)
+                continue
             notes.add(INFO, "Internally triggering migration for candidate Pod", pod.name)
             request(pod.uid)
             node.update(pod._replace(migrating=True))
             if not node.is_above_watermark:
-                return
+                return 0
         notes.add(WARN, "Could not trigger enough migrations to get below watermark", node.name)
+        return again_ns
 
 
 def candidates(node: VmNode) -> list[PodState]:

@@ -86,7 +86,7 @@ class Plant:
     @contextmanager
     def planted(self, times: int = -1) -> Iterator[None]:
         """While this lasts."""
-        self.left, inner = times, getattr(self.owner, self.name)
+        self.left, self.hits, inner = times, 0, getattr(self.owner, self.name)
         if isinstance(inner, property):
             raising: Any = property(lambda it: self._raise((), lambda: inner.fget(it)))
         else:

@@ -254,3 +254,21 @@ def test_space_that_a_driver_has_left_counts_and_more_of_it_wakes() -> None:
     assert [] == see(engine, capacity("500Mi"), MODIFIED)  # less does not help
     assert [] == told(engine)
     assert ["data"] == [name for name, _ in patches(see(engine, capacity("9Gi"), MODIFIED))]
+
+
+def test_what_refuses_one_pod_for_its_volume_does_not_keep_another_from_evicting() -> None:
+    """Both have one shape and priority, and somebody is promised room on the node."""
+    claims = [claim("there", bound="v2"), claim("here", bound="v1")]
+    volumes = [
+        volume(f"v{i}", node=f"n{i}", claimRef={"namespace": "default", "name": name, "uid": ""})
+        for i, name in ((1, "here"), (2, "there"))
+    ]
+    promised = make_pod(
+        "promised", cpu="100m", priority=20, nominated="n1", schedulingGates=[{"name": "later"}]
+    )
+    full = [make_pod("low", cpu="3", node="n1"), make_pod("top", cpu="4", node="n2", priority=99)]
+    engine = engine_with(storage_class(), *claims, *volumes, promised, *full)
+    first = see(engine, pod("first", "there", cpu="2", priority=10))
+    assert [""] == [w.nominated_node_name or "" for w in first if isinstance(w, PatchPodStatus)]
+    second = see(engine, pod("second", "here", cpu="2", priority=10))
+    assert "n1" in [w.nominated_node_name for w in second if isinstance(w, PatchPodStatus)]

@@ -242,7 +242,7 @@ class PodAttempts:
         self._context.is_applying = True
         message = diagnosis.message(post_filter_result.message)
         nominated = queued.entry.nominated_node_name
-        self._queue.park(queued, diagnosis.plugins, self.state.now_ns)
+        self._queue.park(queued, self._refusing_plugins(queued, diagnosis), self.state.now_ns)
         self._reporter.decide(
             queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), post_filter_result
         )
@@ -262,6 +262,20 @@ class PodAttempts:
             )
         if not queued.is_preempting:
             self._queue.finish_preemption(queued, False, self.state.now_ns)
+
+    def _refusing_plugins(self, queued: QueuedPod, diagnosis: Diagnosis) -> frozenset[str]:
+        """Returns the plugins whose hints wake the pod: those that refused it, and where it lacks
+        room, those that know whom it displaces, as if these pods were absent."""
+        profile, pod = queued.profile, queued.entry.pod
+        if not any(
+            profile.plugins[name].changes_of_one_row
+            for name in diagnosis.plugins
+            if name in profile.plugins
+        ):
+            return diagnosis.plugins
+        return diagnosis.plugins.union(
+            p.name for p in profile.displacing_plugins if p.displaceable_pods(pod, self.state)
+        )
 
 
 def has_binder(queued: QueuedPod) -> bool:

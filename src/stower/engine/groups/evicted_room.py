@@ -4,7 +4,7 @@ to remove the pods in a trial.
 Must not know why they are evicted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -16,33 +16,48 @@ from stower.state.pod_entry import PodEntry
 class EvictedRoom:
     """The amounts that evicted pods leave on their rows."""
 
-    def __init__(self, evicted: Sequence[PodEntry], row_limit: int) -> None:
-        self._evicted = evicted
-        self._row_limit = row_limit
-        self._amounts: dict[str, Ints] = {}  # by constraint, int64[row_limit]
+    def __init__(self, evicted: Iterable[PodEntry]) -> None:
+        self._evicted = list(evicted)
+        self._has_devices = any(
+            e.shape.has_claims or e.shape.extended_requests for e in self._evicted
+        )
+        self._amounts: dict[str, dict[int, int]] = {}  # by constraint and row
 
-    def constraint(self, room: CapacityConstraint) -> CapacityConstraint | None:
-        """Returns the constraint as if the pods were gone, None where that is not known."""
+    def constraints(self, rooms: Iterable[CapacityConstraint]) -> list[CapacityConstraint]:
+        """Returns the constraints as if the pods were gone, without those of which that is not
+        known."""
+        return [found for room in rooms if (found := self._constraint(room)) is not None]
+
+    def _constraint(self, room: CapacityConstraint) -> CapacityConstraint | None:
         empty = room.empty
         if room.usage is no_usage:
-            return None if empty is None else room._replace(free=empty)
+            if empty is not None:
+                return room._replace(free=empty)
+            # Single items, such as devices: only who has some leaves some.
+            return room if room.is_discrete and not self._has_devices else None
         amounts = self._amounts_of(room)
 
         def free(rows: slice) -> Ints:
-            found = room.free(rows) + amounts[rows]
+            found = room.free(rows)
+            first = rows.start or 0
+            if amounts:
+                found = found.copy()
+                for row, amount in amounts.items():
+                    if first <= row < rows.stop:
+                        found[row - first] += amount
             return found if empty is None else np.minimum(found, empty(rows))
 
         return room._replace(free=free)
 
-    def _amounts_of(self, room: CapacityConstraint) -> Ints:
+    def _amounts_of(self, room: CapacityConstraint) -> dict[int, int]:
         amounts = self._amounts.get(room.name)
         if amounts is None:
-            amounts = self._amounts[room.name] = np.zeros(self._row_limit, np.int64)
+            amounts = self._amounts[room.name] = {}
             by_shape: dict[int, int] = {}
             for entry in self._evicted:
                 shape = entry.shape
                 amount = by_shape.get(shape.serial)
                 if amount is None:
                     amount = by_shape[shape.serial] = room.usage(shape)
-                amounts[entry.row] += amount
+                amounts[entry.row] = amounts.get(entry.row, 0) + amount
         return amounts

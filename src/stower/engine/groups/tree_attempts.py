@@ -23,6 +23,7 @@ from stower.engine.groups.group_status import (
     ConditionValue,
     GroupStatus,
 )
+from stower.engine.groups.lasting_refusal import find_outlasting
 from stower.engine.groups.tree_cycle import (
     GROWING_ATTEMPTS,
     NO_MORE,
@@ -117,7 +118,7 @@ class TreeAttempts:
     def run(self, queued: QueuedTree) -> None:
         """Tries to place the unscheduled pods of a tree."""
         now_ns = self._state.now_ns
-        queued.awaits_more = None
+        queued.awaits_more = queued.outlasts = None
         for member in list(queued.members.values()):
             if member.pod.metadata.deletion_timestamp is not None:
                 self._attempts.skip_deleted(member)
@@ -335,12 +336,15 @@ class TreeAttempts:
         except ATTEMPT_ERRORS as error:  # tried again with backoff
             message = f"{found.message}. preemption: {error}"
             return self._report(queued, found._replace(message=message, exhausted=True))
+        if not found.exhausted or (victims is not None and victims.is_proved):
+            queued.outlasts = find_outlasting(self._state, self._tree_cycle, queued, tree, victims)
         if victims is None:
             return self._report(queued, found)
         if not victims.plan:
             message = f"{found.message}. preemption: {victims.why_not}"
             kept = dict.fromkeys(queued.members) if victims.why_not == ONGOING else {}
             return self._report(queued, found._replace(message=message), kept)
+        queued.outlasts = None
         if not victims.victims:
             self._assume(queued, tree, victims.plan, MORE_FOLLOW)
             return ""

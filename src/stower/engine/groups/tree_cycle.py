@@ -21,7 +21,6 @@ from stower.engine.groups.evicted_room import EvictedRoom
 from stower.engine.queue.entities import QueuedPod, encode_pod_terms
 from stower.framework.dry_run import CapacityConstraint, TreePods
 from stower.framework.profile import Profile
-from stower.groups.bounds import bounds_of
 from stower.groups.placement import (
     Answer,
     ExhaustedSearch,
@@ -60,6 +59,7 @@ NO_MORE: Final = "The group has its minimum; there is no room for this pod"
 NO_ROWS: Final[Mapping[str, Bools]] = {}
 
 Plan = list[tuple[QueuedPod, int]]
+Amounts = Callable[[PodEntry], list[CapacityConstraint]]
 
 
 class TreeResult(NamedTuple):
@@ -115,20 +115,18 @@ class TreeCycle:
             message = f"cannot determine domain for already scheduled pods: {error}"
             return TreeResult([], message, resolvable=False)
 
-    def may_fit_without(
+    def problem_without(
         self,
         profile: Profile,
         tree: Tree,
         pending: list[list[QueuedPod]],
         evicted: Sequence[PodEntry],
-    ) -> bool:
-        """Returns whether the pods might have a place, by what can be counted, if these placed pods
-        were gone. Costs less than to remove them in a trial."""
+    ) -> tuple[IndexedProblem, Amounts]:
+        """Returns the placement problem as if these placed pods were gone, with all that evictions
+        may change as if it allowed the most, and a function for the amounts of a pod. Costs less
+        than to remove them in a trial. Raises DomainConflictError."""
         attempt = _Attempt(self._state, self._cycle, profile, tree, pending, 1)
-        try:
-            return attempt.may_fit_without(evicted)
-        except DomainConflictError:
-            return False
+        return attempt.problem_without(evicted), attempt.amounts
 
     def _asked_rows(self, profile: Profile, pending: list[list[QueuedPod]]) -> Mapping[str, Bools]:
         """Returns bool[row_limit] by the pod's uid: the rows about which others were asked. Without
@@ -230,7 +228,7 @@ class _Attempt:
 
     def run(self, requires_preferred: bool = False) -> TreeResult:
         """Searches and verifies. `requires_preferred`: treats preferred topology as required."""
-        built = self._build(self._classify, self._amounts, requires_preferred)
+        built = self._build(self._classify, self.amounts, requires_preferred)
         answer: Answer = ExhaustedSearch("plugins")
         for _ in range(ROUNDS_MAX * self._effort):
             problem = self._with_caps(built.problem)
@@ -284,16 +282,12 @@ class _Attempt:
                 return plan
         return plan
 
-    def may_fit_without(self, evicted: Sequence[PodEntry]) -> bool:
+    def problem_without(self, evicted: Sequence[PodEntry]) -> IndexedProblem:
         """See TreeCycle."""
-        room = EvictedRoom(evicted, self._state.row_limit)
-
-        def amounts(entry: PodEntry) -> list[CapacityConstraint]:
-            found = map(room.constraint, self._amounts(entry))
-            return [constraint for constraint in found if constraint is not None]
-
-        bounds = bounds_of(self._build(self._classify_empty, amounts).problem)
-        return bounds.lacking < 0 and bounds.pods_max > 0
+        room = EvictedRoom(evicted)
+        return self._build(
+            self._classify_empty, lambda entry: room.constraints(self.amounts(entry))
+        )
 
     def _build(
         self,
@@ -377,7 +371,8 @@ class _Attempt:
             found.append(claim.spec.devices)
         return found or None
 
-    def _amounts(self, entry: PodEntry) -> list[CapacityConstraint]:
+    def amounts(self, entry: PodEntry) -> list[CapacityConstraint]:
+        """Returns the capacity constraints of a pod."""
         pod, shape, state = entry.pod, entry.shape, self._state
         return [
             room
@@ -433,7 +428,7 @@ class _Attempt:
         entry = built.pods[g][p][0]
         everywhere = slice(0, self._state.row_limit)
         choices = [
-            int(room.free(everywhere).sum()) for room in self._amounts(entry) if room.is_discrete
+            int(room.free(everywhere).sum()) for room in self.amounts(entry) if room.is_discrete
         ]
         return (min(choices, default=0), g, p)
 

@@ -11,9 +11,11 @@ Source: KEP-5710 "Preemption algorithm"; that no more nodes than needed are empt
 from typing import NamedTuple
 
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
-from stower.engine.groups.tree_cycle import Plan, TreeCycle, place_in_any_order
+from stower.engine.groups.tree_cycle import Plan, TreeCycle, TreeResult, place_in_any_order
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.profile import Profile
+from stower.groups.bounds import bounds_of
+from stower.groups.problem_builder import DomainConflictError
 from stower.groups.tree import Tree
 from stower.groups.units import Unit, units
 from stower.state.cluster import ClusterState
@@ -26,11 +28,14 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 class VictimPlan(NamedTuple):
     """The rows of the tree's pods once the victims are deleted; empty if there is no plan:
     `why_not` has the reason. Without victims, the pods fit there now: the search that failed
-    before this one was given up."""
+    before this one was given up. `is_futile`: a complete search has found no placement without all
+    pods of lower priority; `is_proved`: so there is none whichever of them are evicted."""
 
     plan: Plan
     victims: list[PodEntry]
     why_not: str = ""
+    is_futile: bool = False
+    is_proved: bool = False
 
 
 class TreePreemption:
@@ -55,11 +60,18 @@ class TreePreemption:
         if not lower:
             return VictimPlan([], [], NONE_FOUND)
         evicted = [entry for unit in lower for entry in unit.pods]
-        if not (
-            self._tree_cycle.may_fit_without(profile, tree, pending, evicted)
-            and self._is_sufficient(profile, tree, pending, lower)
-        ):
+        if not self._may_be_sufficient(profile, tree, pending, evicted):
             return VictimPlan([], [], NOT_HELPFUL)
+        found = self._find_without(profile, tree, pending, lower)
+        if not found.plan:
+            needs_others = any(
+                plugin.may_need_others(queued.pod)
+                for plugin in profile.filters
+                for members in pending
+                for queued in members
+            )
+            is_futile = not found.exhausted
+            return VictimPlan([], [], NOT_HELPFUL, is_futile, is_futile and not needs_others)
         chosen = lower
         *levels, _ = sorted({unit.priority for unit in lower})
         for level in levels:
@@ -75,15 +87,38 @@ class TreePreemption:
             for queued, row in plan:
                 state.assume(queued.entry, row)
             victims = self._reprieve(profile, plan, chosen, rows)
-        victims = self._with_lacking(profile, plan, chosen, victims)
+        lacking = self._lacking(profile, plan, chosen, victims)
+        if lacking is None:
+            return VictimPlan([], [], NOT_HELPFUL)
+        victims += lacking
         return VictimPlan(plan, [entry for unit in victims for entry in unit.pods])
+
+    def _may_be_sufficient(
+        self,
+        profile: Profile,
+        tree: Tree,
+        pending: list[list[QueuedPod]],
+        evicted: list[PodEntry],
+    ) -> bool:
+        """Returns whether the tree might have a place without these, by what can be counted."""
+        try:
+            built, _ = self._tree_cycle.problem_without(profile, tree, pending, evicted)
+        except DomainConflictError:
+            return False
+        bounds = bounds_of(built.problem)
+        return bounds.lacking < 0 and bounds.pods_max > 0
 
     def _is_sufficient(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
     ) -> bool:
+        return bool(self._find_without(profile, tree, pending, chosen).plan)
+
+    def _find_without(
+        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
+    ) -> TreeResult:
         with self._state.trial():
             _displace(self._state, chosen)
-            return bool(self._tree_cycle.attempt(profile, tree, pending, improves=False).plan)
+            return self._tree_cycle.attempt(profile, tree, pending, improves=False)
 
     def _on_fewer_nodes(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
@@ -137,19 +172,39 @@ class TreePreemption:
             victims.append(unit)
         return victims
 
-    def _with_lacking(
+    def _lacking(
         self, profile: Profile, plan: Plan, chosen: list[Unit], victims: list[Unit]
-    ) -> list[Unit]:
-        """Returns the victims, and as many of the reprieved units, the least important first, as
-        are needed for all of the plan together: devices and volumes were looked at pod by pod."""
+    ) -> list[Unit] | None:
+        """Returns the reprieved units that have to leave for all of the plan together, None
+        where it does not hold without all of them: devices and volumes were looked at pod by pod.
+        Units on the plan's nodes come first, and the least important."""
+        if self._holds(profile, plan, victims):
+            return []
+        rows = {row for _, row in plan}
         spared = sorted(
-            (unit for unit in chosen if unit not in victims), key=lambda unit: unit.importance
+            (unit for unit in chosen if unit not in victims),
+            key=lambda unit: (any(e.row in rows for e in unit.pods), unit.importance),
+            reverse=True,
         )
         count = 1
-        while spared and not self._holds(profile, plan, victims):
-            victims, spared = [*victims, *spared[-count:]], spared[:-count]
+        while not self._holds(profile, plan, victims + spared[:count]):
+            if count >= len(spared):
+                return None
             count *= 2
-        return victims
+        return self._needed(profile, plan, victims, spared[:count])
+
+    def _needed(
+        self, profile: Profile, plan: Plan, victims: list[Unit], more: list[Unit]
+    ) -> list[Unit]:
+        """Returns those of `more` without which the plan does not hold, in addition to the victims;
+        with all of them, it does."""
+        if not more or self._holds(profile, plan, victims):
+            return []
+        if len(more) == 1:
+            return more
+        half = len(more) // 2
+        last = self._needed(profile, plan, victims + more[:half], more[half:])
+        return self._needed(profile, plan, victims + last, more[:half]) + last
 
     def _holds(self, profile: Profile, plan: Plan, victims: list[Unit]) -> bool:
         """Returns whether all pods of the plan, with their reservations, fit on their rows once the

@@ -311,10 +311,11 @@ class Search:
     def victims_by_capacity(
         self, row: int, capacity_constraints: tuple[CapacityConstraint, ...]
     ) -> RowVictims:
-        """Returns the victims of one row by capacity alone; none if they are not enough."""
+        """Returns the victims of one row by capacity alone; none if they are not enough. Holds for
+        all pods of the shape and priority, whatever else refuses one of them."""
         state, priority = self.state, self.pod.priority
         if self.nominated_pods_on_row(row) or self.whole_groups_on(row):
-            return self.find_row_victims(row)
+            return self._compute_row_victims(row, by_capacity=True)
         lower = [e for e in state.pods_by_row[row].values() if e.pod.priority < priority]
         if not lower or not capacity_constraints or state.nodes[row] is None:
             return RowVictims()
@@ -379,7 +380,7 @@ class Search:
         victims.sort(key=importance)
         return RowVictims(tuple(victims), sum(entry.uid in forbidden for entry in victims))
 
-    def _compute_row_victims(self, row: int) -> RowVictims:
+    def _compute_row_victims(self, row: int, by_capacity: bool = False) -> RowVictims:
         state, pod = self.state, self.pod
         if state.nodes[row] is None:
             return RowVictims(refusal=NOT_HELPFUL)
@@ -390,7 +391,7 @@ class Search:
             lower = [e for unit in units for e in unit.pods if e.row == row]
         if not lower:
             return RowVictims(refusal=NO_VICTIMS)
-        one = _OneRow(self, row)
+        one = _OneRow(self, row, by_capacity)
         for entry in lower:
             one.remove(entry)
         refused = one.find_refusal()
@@ -483,8 +484,8 @@ class Search:
 class _OneRow:
     """The filters' dry runs of one row, with the pods nominated there and without."""
 
-    def __init__(self, search: Search, row: int) -> None:
-        self._fixed = search.fixed_rejections_on_row(row)
+    def __init__(self, search: Search, row: int, by_capacity: bool) -> None:
+        self._fixed = [] if by_capacity else search.fixed_rejections_on_row(row)
         self._variants = [search.dry_runs_on_row(row)]
         nominated = self._nominated = search.nominated_pods_on_row(row)
         self._with: list[tuple[int, DryRun]] = []

@@ -12,13 +12,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from stower.framework.cluster_events import ClusterEvent
+from stower.framework.freed_room import FreedRoom
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.plugin_guard import PluginError
 from stower.framework.profile import Profile
 from stower.model.derived import Derived
-from stower.model.kinds import Pod
+from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.pod import PodCondition
-from stower.state.devices import claim_keys
+from stower.state.devices import claim_keys, extended_claim_owner
 from stower.state.groups import GroupKey
 from stower.state.pod_entry import PodEntry
 from stower.state.shapes import uses_storage
@@ -157,7 +158,7 @@ class QueuedPod(QueuedEntity):
         return self.entry.pod
 
     @property
-    def claim_keys(self) -> list[str] | None:
+    def claim_keys(self) -> list[str]:
         """Keys of the pod's claims."""
         return claim_keys(self.entry.pod)
 
@@ -200,8 +201,8 @@ class QueuedTree(QueuedEntity):
     """The unscheduled pods of one pod group tree, which are tried together."""
 
     __slots__ = (
-        "awaits_more", "exhausted_count", "gated", "half_bound_ns", "members", "pairs_searched",
-        "retry_ns", "root", "root_uid", "waits_for",
+        "awaits_more", "exhausted_count", "gated", "half_bound_ns", "members", "outlasts",
+        "pairs_searched", "retry_ns", "root", "root_uid", "waits_for",
     )  # fmt: skip
 
     def __init__(self, root: GroupKey, profile: Profile, now_ns: int) -> None:
@@ -218,12 +219,14 @@ class QueuedTree(QueuedEntity):
         self.pairs_searched = 0  # by the last attempt: its pods times the nodes
         # While its placement waits for answers: whether an event is not the last of these.
         self.awaits_more: Callable[[ClusterEvent], bool] | None = None
+        # Where its refusal is known to be lasting: whether it is despite the room of a pod.
+        self.outlasts: Callable[[FreedRoom], bool] | None = None
 
     def renew(self, profile: Profile) -> None:
         """Starts again without members."""
         super().renew(profile)
         self.members, self.gated, self.waits_for = {}, {}, ""
-        self.awaits_more = None
+        self.awaits_more = self.outlasts = None
 
     @property
     def pod(self) -> Pod:
@@ -253,6 +256,12 @@ class QueuedTree(QueuedEntity):
         tree waits for, only the last one does: no next step follows from the others."""
         if self.awaits_more is not None and self.awaits_more(cluster_event):
             return False
+        freed = cluster_event.freed
+        if freed is not None:
+            if self.outlasts is not None and self.outlasts(freed):
+                return False
+            # One more pod may fit there, even if one did before.
+            cluster_event = msgspec.structs.replace(cluster_event, freed=None)
         concerned = concerned_plugins(self.profile, self.refused_by, cluster_event)
         return any(may_help(member, concerned, cluster_event) for member in self.distinct_members())
 
@@ -329,3 +338,19 @@ def may_help(
         return True
     pod, shape = queued.entry.pod, queued.entry.shape
     return any(plugin.hint_pod(pod, shape, cluster_event) for plugin in concerned)
+
+
+def is_help_on_one_row(queued: QueuedPod, cluster_event: ClusterEvent) -> bool:
+    """Returns whether an event that may help the pod can do so on the row of the event only."""
+    concerned = concerned_plugins(queued.profile, queued.refused_by, cluster_event)
+    pod, shape = queued.entry.pod, queued.entry.shape
+    claim = cluster_event.old_object
+    if isinstance(claim, ResourceClaim) and (
+        claim.metadata.key in queued.claim_keys or extended_claim_owner(claim) == queued.uid
+    ):
+        return False  # its own: it is not bound to a node any more
+    return concerned is not None and all(
+        cluster_event.change in plugin.changes_of_one_row
+        or not plugin.hint_pod(pod, shape, cluster_event)
+        for plugin in concerned
+    )

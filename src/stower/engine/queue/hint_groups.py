@@ -4,17 +4,22 @@ Plugins are asked once per group whether an event helps, however many entities i
 the other parts of the queue.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from stower.engine.queue.entities import (
     HintKey,
     QueuedEntity,
     QueuedPod,
     concerned_plugins,
+    is_help_on_one_row,
     may_help,
 )
 from stower.framework.cluster_events import RESOURCE_CLAIM_CHANGES, ClusterEvent
+from stower.framework.profile import Profile
+from stower.state.pod_entry import PodEntry
 
+# Returns the plugins that refuse a row for a pod; none where a change there may help.
+CheckRow = Callable[[Profile, PodEntry, int], frozenset[str]]
 # Reports an entity whose queueing hint raised an error.
 HintFailed = Callable[[QueuedEntity, Exception], None]
 
@@ -22,9 +27,12 @@ HintFailed = Callable[[QueuedEntity, Exception], None]
 class HintGroups:
     """All unschedulable entities, in groups by hint key."""
 
-    def __init__(self, hint_failed: HintFailed | None = None) -> None:
-        """`hint_failed`: see SchedulingQueue."""
+    def __init__(
+        self, hint_failed: HintFailed | None = None, check_row: CheckRow | None = None
+    ) -> None:
+        """See SchedulingQueue."""
         self._hint_failed = hint_failed
+        self._check_row = check_row
         self.by_key: dict[HintKey, dict[str, QueuedEntity]] = {}
         # Groups by the claims of their pods, and those that any claim's change may help.
         self._by_claim: dict[str, dict[HintKey, None]] = {}
@@ -58,16 +66,42 @@ class HintGroups:
         change = event.change.value
         found = []
         for key in self._groups_for(claim_key):
-            group = self.by_key[key]
-            if self._changes_for(key) & change:
+            group = self.by_key.get(key)  # None: its pods have other keys by now
+            if group is not None and self._changes_for(key) & change:
                 first = next(iter(group.values()))
                 try:
-                    if not first.is_helped_by(event):
-                        continue
+                    if first.is_helped_by(event):
+                        found.append(self._pods_near(group.values(), event))
                 except Exception as error:
                     # As upstream where a hint fails: the event may help.
                     _report(self._hint_failed, first, error)
-                found.append(list(group.values()))
+                    found.append(list(group.values()))
+        return found
+
+    def _pods_near(self, group: Iterable[QueuedEntity], event: ClusterEvent) -> list[QueuedEntity]:
+        """Returns those that the event may help, of entities that the hints say it may help. What
+        refuses the others on the row of the event is kept, as after an attempt: from now on they
+        wait for that as well."""
+        if event.row < 0 or self._check_row is None:
+            return list(group)
+        checked, found, refused = dict[object, frozenset[str]](), [], []
+        for queued in group:
+            if isinstance(queued, QueuedPod) and is_help_on_one_row(queued, event):
+                pod, shape = queued.pod, queued.entry.shape
+                # Claims for extended resources, and annotations, tell pods of one class apart.
+                is_one = shape.extended_requests or pod.metadata.annotations
+                key = (*queued.class_key, pod.priority, queued.uid if is_one else "")
+                if key not in checked:
+                    checked[key] = self._check_row(queued.profile, queued.entry, event.row)
+                if refusing := checked[key]:
+                    refused.append((queued, refusing))
+                    continue
+            found.append(queued)
+        for queued, refusing in refused:
+            if not refusing <= queued.refused_by:
+                self.remove(queued)
+                queued.refused_by |= refusing
+                self.add(queued)
         return found
 
     def _groups_for(self, claim_key: str) -> list[HintKey]:

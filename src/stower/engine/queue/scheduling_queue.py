@@ -24,12 +24,13 @@ from stower.engine.queue.entities import (
     QueuedTree,
 )
 from stower.engine.queue.heap import LazyHeap
-from stower.engine.queue.hint_groups import HintFailed, HintGroups, is_helped
+from stower.engine.queue.hint_groups import CheckRow, HintFailed, HintGroups, is_helped
 from stower.framework.cluster_events import (
     PENDING_POD_CHANGES,
     Change,
     ClusterEvent,
 )
+from stower.framework.freed_room import FreedRoom
 from stower.model.errors import InvariantError
 from stower.model.kinds import Pod
 
@@ -64,12 +65,15 @@ class SchedulingQueue:
         limits: Limits,
         gate_failed: Callable[[QueuedPod, str], None] = lambda queued, error: None,
         hint_failed: HintFailed | None = None,
+        check_row: CheckRow | None = None,
     ) -> None:
         """`gate_failed` reports a pod that waits because a PreEnqueue plugin raised an error,
-        `hint_failed` an entity whose queueing hint raised one; None: the error is raised."""
+        `hint_failed` an entity whose queueing hint raised one; None: the error is raised.
+        `check_row`: see CheckRow; None: all pods may be helped."""
         self._limits = limits
         self._gate_failed = gate_failed
         self._hint_failed = hint_failed
+        self._check_row = check_row
         self.trees: TreeHolder | None = None
         self.incoming: dict[tuple[str, str], int] = {}  # moves by place and event, so far
         self.reset()
@@ -85,7 +89,7 @@ class SchedulingQueue:
         self._flush: LazyHeap[QueuedEntity] = LazyHeap()
         # By the uid of a victim that is to go: those who wait for it, by uid.
         self._preemptors: dict[str, dict[str, QueuedEntity]] = {}
-        self._groups = HintGroups(self._hint_failed)
+        self._groups = HintGroups(self._hint_failed, self._check_row)
         # The entity whose attempt takes several steps, and the events since it began.
         self._deciding: QueuedEntity | None = None
         self._events_in_flight: list[ClusterEvent] = []
@@ -364,13 +368,18 @@ class SchedulingQueue:
         now_ns: int,
         priority_max: int | None = None,
         excluded: QueuedEntity | None = None,
+        freed: FreedRoom | None = None,
     ) -> None:
         """Wakes pods that the room of a pod may help; with a bound, only pods of that priority or
         below: the room was only nominated. `excluded`: not woken, as the attempt that has just
-        ended has made the room."""
+        ended has made the room. `freed`: see ClusterEvent."""
         if self.is_waiting:
             cluster_event = ClusterEvent(
-                Change.PLACED_POD_DELETED, old_pod=pod, priority_max=priority_max
+                Change.PLACED_POD_DELETED,
+                old_pod=pod,
+                row=freed.row if freed is not None else -1,
+                freed=freed,
+                priority_max=priority_max,
             )
             self.wake(cluster_event, now_ns, excluded=excluded)
 

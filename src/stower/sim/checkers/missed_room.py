@@ -18,7 +18,7 @@ WAIT_NS: Final = 90 * SECOND_NS
 FLUSH_NS: Final = WAIT_NS + 330 * SECOND_NS
 YOUNG_NS: Final = 30 * SECOND_NS
 # Nodes and pods that are looked at each time; pods that are not reached have their turn later.
-WORK_MAX: Final = 8_000
+WORK_MAX: Final = 4_000
 TERMS_SHARE: Final = 4  # pods that are compared with a term cost as much as a node
 VMS: Final = "AutoscaleEnforcer"
 MODELLED: Final = frozenset((
