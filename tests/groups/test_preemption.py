@@ -429,3 +429,16 @@ def test_only_those_leave_whose_devices_a_gang_needs_however_unimportant_others_
     for i in range(2):
         api.put(claiming(f"g-{i}", f"c{i}", schedulingGroup={"podGroupName": "g"}, **HIGH))
     assert {"h0", "h1"} == gone(api)
+
+
+def test_who_leaves_for_a_device_may_spare_who_was_to_leave_for_room() -> None:
+    claims = [resource_claim(name, request()) for name in ("c0", "c1", "held")]
+    slices = device_slice("n1", device("gpu-0"), device("gpu-1"))
+    api = cluster(make_node("n1", cpu="4"), device_class(), slices, *claims)
+    api.put(claiming("both", "held", priority=5, cpu="2"))
+    api.put(make_pod("room", cpu="2", node="n1", priority=1))
+    api.put(make_group("g", 2, priority=10))
+    for i in range(2):
+        one = {"schedulingGroup": {"podGroupName": "g"}, "cpu": "1"}
+        api.put(claiming(f"g-{i}", f"c{i}", **one, **HIGH))
+    assert {"both"} == gone(api)

@@ -18,6 +18,7 @@ from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.cluster_events import Change, ClusterEvent, is_scaled_down, pending_pod_change
 from stower.framework.freed_room import FreedRoom
+from stower.groups.units import group_of, priority_of
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import TERMINAL
@@ -230,10 +231,16 @@ class PodEvents:
 
     def _freed_room(self, entry: PodEntry, row: int) -> FreedRoom | None:
         """Returns the room that a removed pod has left on its row. None where more may have changed
-        with it: pods wait for the end of other pods on a node that they are nominated to, and
-        claims count on the node as long as a pod uses them."""
+        with it: pods wait for the end of other pods on a node that they are nominated to, claims
+        count on the node as long as a pod uses them, and groups may leave as a whole."""
         state = self._state
         if state.node_names[row] in state.nominated_pods or entry.claimed_resources:
+            return None
+        there = (e for e in (entry, *state.pods_by_row[row].values()) if e.group_name)
+        if any(
+            group_of(state.groups, e) or priority_of(state.groups, e) != e.pod.priority
+            for e in there
+        ):
             return None
         return FreedRoom(state, row, entry)
 

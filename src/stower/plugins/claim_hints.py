@@ -11,8 +11,13 @@ from stower.model.kinds import ApiObject, Pod, PodGroup, ResourceClaim
 from stower.state.devices import claim_refs, extended_claim_owner
 
 
-def is_schedulable_after_change(pod: Pod, event: ClusterEvent) -> bool:
-    """Returns whether the event concerns the pod's claims or group, or adds or frees devices."""
+def is_schedulable_after_change(
+    pod: Pod, event: ClusterEvent, has_node_mappings: bool = False
+) -> bool:
+    """Returns whether the event concerns the pod's claims or group, or adds or frees devices.
+    `has_node_mappings`: devices may take of their node's own resources."""
+    if event.change & Change.PLACED_POD_DELETED and not has_node_mappings:
+        return event.priority_max is not None  # nothing is kept for a nominated pod any more
     old, new = event.old_object, event.object
     if event.change & Change.OWN_CLAIMS_MADE:
         return all(ref.name is not None for ref in claim_refs(pod))

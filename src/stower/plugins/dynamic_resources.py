@@ -37,16 +37,11 @@ from stower.model.kinds.resource_claim import (
 )
 from stower.model.resources import Claimed
 from stower.model.times import SECOND_NS
-from stower.plugins.claim_binding import (
-    ClaimBinding,
-    ClaimDecision,
-    binding_deadline_ns,
-    binding_fault,
-    is_ready,
-)
+from stower.plugins.claim_binding import ClaimBinding, ClaimDecision
 from stower.plugins.claim_consumers import claim_consumer, is_reserved_for_pod, owner_fault
 from stower.plugins.claim_faults import filter_error, request_fault
 from stower.plugins.claim_hints import is_schedulable_after_change
+from stower.plugins.claim_reach import available_rows
 from stower.plugins.claim_shortages import eviction_fixes, request_shortages
 from stower.plugins.device_amounts import device_amounts
 from stower.plugins.dynamic_resources_args import read_args
@@ -62,7 +57,6 @@ from stower.plugins.extended_claims import (
 from stower.plugins.fragmentation import Fragmentation
 from stower.plugins.group_claims import unreserve_group_claim
 from stower.plugins.negotiated_resources import NegotiatedResources
-from stower.plugins.node_affinity import match_term
 from stower.plugins.node_allocatable import (
     EXTENDED_CLAIM_NAME,
     FIRST_CODE,
@@ -105,7 +99,7 @@ class DynamicResources(Plugin):
     events_to_register = (
         Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_ALLOCATABLE
         | RESOURCE_CLAIM_CHANGES | Change.DEVICE_CLASS_CHANGED | Change.DEVICES_CHANGED
-        | Change.OWN_CLAIMS_MADE | Change.POD_GROUP_CHANGED
+        | Change.OWN_CLAIMS_MADE | Change.POD_GROUP_CHANGED | Change.PLACED_POD_DELETED
     )  # fmt: skip
     changes_of_one_row = Change.RESOURCE_CLAIM_UPDATED | Change.RESOURCE_CLAIM_DELETED
 
@@ -128,8 +122,7 @@ class DynamicResources(Plugin):
         self._is_enabled = is_enabled
         self._rejection_codes = RejectionCodes()
         if rules.gates.node_allocatable:
-            capacity_changes = Change.PLACED_POD_DELETED | Change.PLACED_POD_SCALED_DOWN
-            self.events_to_register |= capacity_changes
+            self.events_to_register |= Change.PLACED_POD_SCALED_DOWN
         if has_negotiated_resources:
             # A ResourceClass may assign a claim to a driver, so that this plugin skips the claim.
             self.events_to_register |= Change.RESOURCE_CLASS_CHANGED
@@ -263,7 +256,7 @@ class DynamicResources(Plugin):
             if claim.status.allocation is None:
                 open_claims.append(claim)
             else:
-                codes[~self._available_rows(claim, claim.status.allocation, state)] = NOT_AVAILABLE
+                codes[~self._available_rows(claim, state)] = NOT_AVAILABLE
         if has_extended:
             unallocated_codes = self._extended_codes(pod, shape, open_claims, state)
             codes = np.where(unallocated_codes != FITS, unallocated_codes, codes)
@@ -336,22 +329,10 @@ class DynamicResources(Plugin):
         except AllocationError as error:
             raise filter_error(error, claims) from None
 
-    def _available_rows(
-        self, claim: ResourceClaim, allocation: AllocationResult, state: ClusterState
-    ) -> Bools:
+    def _available_rows(self, claim: ResourceClaim, state: ClusterState) -> Bools:
         """Returns bool[row_limit]: nodes on which an allocated claim can be used."""
-        limit = state.row_limit
-        if self._rules.gates.binding:
-            due_ns = binding_deadline_ns(claim, self._binding_timeout_ns)
-            is_overdue = due_ns is not None and due_ns < state.now_ns and not is_ready(claim)
-            if binding_fault(claim) or is_overdue:
-                return np.zeros(limit, np.bool_)
-        if allocation.node_selector is None:
-            return np.ones(limit, np.bool_)
-        result = np.zeros(limit, np.bool_)
-        for term in allocation.node_selector.node_selector_terms or ():
-            result |= match_term(term, state, state.all_rows, limit)
-        return result
+        gates = self._rules.gates
+        return available_rows(claim, state, self._binding_timeout_ns if gates.binding else None)
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Returns the reason: unresolvable as in kube-scheduler, yet evictions may free devices."""
@@ -380,6 +361,9 @@ class DynamicResources(Plugin):
             claims = self.claims(pod, state)  # as the trial leaves them
             if isinstance(claims, str):
                 return NO_DEVICES
+            allocated = (claim for claim in claims if claim.status.allocation is not None)
+            if not all(self._available_rows(claim, state)[row] for claim in allocated):
+                return NOT_AVAILABLE
             unallocated, _ = self._unallocated_claims(claims, pod, shape, state, row)
             code = FITS
             if unallocated:
@@ -401,17 +385,18 @@ class DynamicResources(Plugin):
         return lambda row: TrialRun(state, row, filter_code, concerns, self._take_devices, codes)
 
     def _take_devices(self, entry: PodEntry, state: ClusterState, row: int) -> None:
-        """Supposes that a pod has its devices on the row, if there are any left for it."""
+        """Supposes that a pod has its devices on the row, if it can have all of them there."""
         with suppress(AllocationError, PluginError):
-            if part := self.reserve(entry.pod, entry.shape, state, row):
+            codes = self.filter_pod(entry.pod, entry.shape, state)
+            is_possible = codes is None or codes[row] == FITS
+            if is_possible and (part := self.reserve(entry.pod, entry.shape, state, row)):
                 part.assume(state)
 
     def _shortages(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
     ) -> Iterator[tuple[str, Shortage]]:
         """Yields the devices for each unallocated request, with the key of its claim."""
-        claims = self.claims(pod, state)
-        if not isinstance(claims, str):
+        if not isinstance(claims := self.claims(pod, state), str):
             unallocated, _ = self._unallocated_claims(claims, pod, shape, state, row)
             yield from request_shortages(unallocated, state, row, self._rules)
 
@@ -566,11 +551,10 @@ class DynamicResources(Plugin):
         if has_no_claims or isinstance(claims, str) or self._is_rejected_by_pre_filter(pod, state):
             return PostFilterResult("no new claims to deallocate")
         for claim in claims:
-            allocation = claim.status.allocation
-            if allocation is None:
+            if claim.status.allocation is None:
                 continue
             rows = state.present_rows()
-            if self._available_rows(claim, allocation, state)[rows].all():
+            if self._available_rows(claim, state)[rows].all():
                 continue
             users = {consumer.uid for consumer in claim.status.reserved_for or ()}
             if users <= {pod.metadata.uid}:
@@ -597,4 +581,4 @@ class DynamicResources(Plugin):
 
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
         """Requeues the pod for events about its claims or their devices."""
-        return is_schedulable_after_change(pod, event)
+        return is_schedulable_after_change(pod, event, self._rules.gates.node_allocatable)

@@ -28,7 +28,7 @@ SHARE_OF_USERS: Final = 0.1
 NODES_PER_VM: Final = 100
 SHARE_OF_NEGOTIATED: Final = 0.05  # of the templates without other claims
 # Some pods and groups ask for more than any node has. Users do not wait for these for days.
-GIVES_UP_MS: Final = 30 * 60 * 1000
+GIVES_UP_MS: Final = 10 * 60 * 1000
 
 
 class Size(msgspec.Struct, frozen=True):

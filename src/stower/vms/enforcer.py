@@ -195,7 +195,7 @@ class Enforcer:
         self.asked.pop(meta.key, None)
         was_moving = self.moving.pop(meta.uid, None) is not None
         is_ours = CREATED_BY in (meta.labels or {})
-        if is_ours and (was_moving or event is EventKind.ADDED):
+        if is_ours and (was_moving or (event is EventKind.ADDED and not meta.deletion_timestamp)):
             self._note_end(f"{meta.namespace}/{obj.spec.vm_name}", phase)
         if event in CAME and phase not in ENDED and (phase or is_ours):
             self.moving[meta.uid] = meta.key

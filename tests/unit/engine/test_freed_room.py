@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stower.assembly import build_engine
+from stower.framework.writes import DeletePod
 from tests.builders import make_node, make_pod
 from tests.device_builders import (
     Agreeing,
@@ -172,3 +173,94 @@ def test_a_group_is_placed_as_soon_as_a_rack_has_room_for_it(seed: int) -> None:
         api.remove(held[i])
         free[i // size] += 1
         api.wait(60)
+
+
+def evicted(api: Agreeing) -> list[str]:
+    return [write.name for write in api.writes if isinstance(write, DeletePod)]
+
+
+HOST = "kubernetes.io/hostname"
+
+
+def avoiding(key: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": key}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+@pytest.mark.parametrize(("key", "where"), [(HOST, "n1"), ("zone", "n2")])
+def test_what_would_refuse_a_preemptor_after_evictions_is_waited_for(key: str, where: str) -> None:
+    """The node lacks room; without the pod that leaves room, a more important one is in the way."""
+    nodes = [make_node(n, cpu="4", labels={HOST: n, "zone": "z"}) for n in ("n1", "n2")]
+    low = make_pod("low", cpu="4", node="n1")
+    full = make_pod("full", cpu="4", node="n2", priority=99)
+    top = make_pod("top", cpu=None, memory=None, node=where, priority=99, labels={"app": "x"})
+    pod = make_pod("p", cpu="4", priority=50, affinity=avoiding(key))
+    api = cluster(*nodes, low, full, top, pod)
+    assert [] == evicted(api)
+    api.remove(top)
+    api.wait(60)
+    assert ["low"] == evicted(api)
+
+
+@pytest.mark.parametrize("is_group_important", [False, True])
+def test_pods_that_leave_as_a_whole_are_as_important_as_their_group(
+    is_group_important: bool,
+) -> None:
+    group = make_group("v", 1, priority=100, disruptionMode={"all": {}})
+    one = {"node": "n1", "schedulingGroup": {"podGroupName": "v"}}
+    if is_group_important:  # what is left of it may not be evicted
+        there = [make_pod("a", cpu="6", **one), make_pod("b", cpu="2", node="n1", priority=10)]
+        leaves, size, wants = make_pod("d", cpu="4", node="n1", priority=60), "12", "6"
+    else:  # its last pod leaves
+        there = [make_pod("b", cpu="2", node="n1", priority=10)]
+        leaves, size, wants = make_pod("d", cpu="2", **one), "4", "4"
+    api = cluster(make_node("n1", cpu=size), group, *there, leaves)
+    api.put(make_pod("p", cpu=wants, priority=50))
+    assert [] == evicted(api)
+    api.remove(leaves)
+    api.wait(60)
+    assert ["b"] == evicted(api)
+
+
+def test_pods_that_differ_only_in_their_preemption_policy_are_told_apart() -> None:
+    there = [make_pod("low", cpu="2", node="n1"), make_pod("top", cpu="2", node="n1", priority=99)]
+    never = make_pod("never", cpu="3", priority=50, preemptionPolicy="Never")
+    api = cluster(make_node("n1", cpu="4"), *there, never, make_pod("may", cpu="3", priority=50))
+    api.remove(there[1])
+    api.wait(60)
+    assert ["low"] == evicted(api)
+
+
+def test_a_group_of_two_sizes_is_placed_as_soon_as_both_fit_together() -> None:
+    """Each size alone would fit before: amounts are missing, not places."""
+    held = [make_pod(f"h{i}", cpu="1", node="n1") for i in range(2)]
+    pods = [*members("g", 1, cpu="3"), *members("g", 1, first=1, cpu="2")]
+    api = cluster(make_node("n1", cpu="6"), *held, make_group("g", 2), *pods)
+    assert {} == api.bound
+    api.remove(held[0])
+    api.wait(60)
+    assert 2 == len(api.bound)
+
+
+def test_a_group_is_placed_with_other_pods_than_those_it_would_have_evicted_for() -> None:
+    low = make_pod("low", cpu="4", node="n1")
+    sizes = [*members("g", 2, cpu="3", priority=9), *members("g", 2, first=2, cpu="2", priority=9)]
+    nodes = [make_node(n, cpu="4") for n in ("n1", "n2")]
+    api = cluster(*nodes, low, make_group("g", 3, priority=9), *sizes)
+    assert ({}, []) == (api.bound, evicted(api))
+    api.remove(low)
+    api.wait(60)
+    assert 3 == len(api.bound)
+
+
+def test_a_nomination_that_is_taken_back_wakes_those_that_lacked_the_device() -> None:
+    claims = [resource_claim(f"c{i}") for i in range(2)]
+    promised = claiming(
+        "promised", "c0", nominated="n1", priority=10, schedulingGates=[{"name": "later"}]
+    )
+    one = device_slice("n1", device("gpu-0"))
+    api = cluster(make_node("n1"), device_class(), one, *claims, promised, claiming("p1", "c1"))
+    assert {} == api.bound
+    api.remove(promised)
+    api.wait(60)
+    assert {"p1": "n1"} == api.bound

@@ -25,6 +25,7 @@ from stower.engine.preemption.pod_eviction import PodEviction
 from stower.engine.queue.entities import QueuedPod
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import UNSCHEDULABLE
+from stower.framework.cluster_events import Change
 from stower.framework.decisions import Outcome
 from stower.framework.negotiation import Wait
 from stower.framework.plugin import Plugin
@@ -265,17 +266,30 @@ class PodAttempts:
 
     def _refusing_plugins(self, queued: QueuedPod, diagnosis: Diagnosis) -> frozenset[str]:
         """Returns the plugins whose hints wake the pod: those that refused it, and where it lacks
-        room, those that know whom it displaces, as if these pods were absent."""
-        profile, pod = queued.profile, queued.entry.pod
-        if not any(
-            profile.plugins[name].changes_of_one_row
-            for name in diagnosis.plugins
-            if name in profile.plugins
-        ):
+        room that others hold, those that say whom it displaces. Sets those that may refuse it once
+        others are evicted."""
+        profile, pod, shape = queued.profile, queued.entry.pod, queued.entry.shape
+        queued.may_refuse_then = frozenset()
+        known = (profile.plugins.get(name) for name in diagnosis.plugins)
+        room = Change.PLACED_POD_DELETED
+        if not any(plugin is not None and room in plugin.changes_of_one_row for plugin in known):
             return diagnosis.plugins
+        if pod.spec.preemption_policy != "Never" and self._has_lower(pod.priority):
+            queued.may_refuse_then = frozenset(
+                p.name
+                for p in profile.filters
+                if p.events_to_register & room
+                and p.is_relevant(shape)
+                and p.is_relevant_to_pod(pod, self.state)
+            )
         return diagnosis.plugins.union(
-            p.name for p in profile.displacing_plugins if p.displaceable_pods(pod, self.state)
+            p.name for p in profile.displacing_plugins if p.has_scores(pod, self.state)
         )
+
+    def _has_lower(self, priority: int) -> bool:
+        """Returns whether any placed pod has a lower priority."""
+        table = self.state.pod_table
+        return bool(((table.rows >= 0) & (table.priorities < priority)).any())
 
 
 def has_binder(queued: QueuedPod) -> bool:

@@ -22,7 +22,7 @@ from stower.framework.freed_room import FreedRoom
 from stower.groups.bounds import ALIVE, missing_places
 from stower.groups.problem_builder import DomainConflictError, IndexedProblem
 from stower.groups.tree import Tree
-from stower.groups.units import priority_of
+from stower.groups.units import group_of, priority_of
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
@@ -59,10 +59,15 @@ class FutileEviction:
     is gone helps no preemption."""
 
     def __init__(
-        self, priority: int, leaving: frozenset[str], leaves: "list[_Leaf] | None"
+        self,
+        state: ClusterState,
+        priority: int,
+        leaving: frozenset[str],
+        leaves: "list[_Leaf] | None",
     ) -> None:
         """`leaving`: uids of pods that were being deleted: the search has left them where they
         were; `leaves`: None where no placement without evictions can come of it either."""
+        self._groups = state.groups
         self._priority = priority
         self._leaving = leaving
         self._leaves = leaves
@@ -70,8 +75,9 @@ class FutileEviction:
     def outlasts(self, freed: FreedRoom) -> bool:
         """Returns whether the tree has no place with the room that a pod has left now."""
         entry = freed.entry
-        # A pod of a group may have stayed where a more important one of its group is.
-        was_evicted = not entry.group_name and entry.pod.priority < self._priority
+        # A pod of a group that leaves as a whole may have stayed with a more important one of it.
+        is_alone = group_of(self._groups, entry) is None
+        was_evicted = is_alone and priority_of(self._groups, entry) < self._priority
         if not was_evicted or entry.uid in self._leaving:
             return False
         return self._leaves is None or not _is_enough(self._leaves, freed, EvictedRoom(()))
@@ -115,7 +121,7 @@ class _Leaf:
             self._before[row] = self._places(row, evicted, freed.entry)
         added = self._added.setdefault(domain, {})
         added[row] = max(self._places(row, evicted) - self._before[row], 0)
-        return sum(added.values()) >= max(lacking, 1)
+        return sum(added.values()) >= lacking
 
     def _places(self, row: int, evicted: EvictedRoom, left: PodEntry | None = None) -> int:
         """Returns how many pods of the group fit on the row, each kind as if it were alone;
@@ -187,6 +193,6 @@ def find_outlasting(
     if victims is None or not victims.is_futile:
         return None
     if victims.is_proved:
-        return FutileEviction(priority, uids, None).outlasts
+        return FutileEviction(state, priority, uids, None).outlasts
     leaves = count([])
-    return FutileEviction(priority, uids, leaves).outlasts if leaves else None
+    return FutileEviction(state, priority, uids, leaves).outlasts if leaves else None

@@ -90,7 +90,9 @@ class TreePreemption:
         lacking = self._lacking(profile, plan, chosen, victims)
         if lacking is None:
             return VictimPlan([], [], NOT_HELPFUL)
-        victims += lacking
+        if lacking:  # which may spare some of the others
+            order = sorted(victims, key=lambda unit: unit.importance, reverse=True)
+            victims = [*self._needed(profile, plan, lacking, order), *lacking]
         return VictimPlan(plan, [entry for unit in victims for entry in unit.pods])
 
     def _may_be_sufficient(

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from stower.framework.cluster_events import ClusterEvent
+from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.freed_room import FreedRoom
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.plugin_guard import PluginError
@@ -52,6 +52,7 @@ class HintKey(NamedTuple):
     shape: int
     refused_by: frozenset[str]
     others: bytes
+    then: frozenset[str] = frozenset()
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -137,7 +138,9 @@ class QueuedEntity:
 class QueuedPod(QueuedEntity):
     """A pod in the queue."""
 
-    __slots__ = ("bind_tries", "condition", "entry", "has_open_nomination", "tree")
+    __slots__ = (
+        "bind_tries", "condition", "entry", "has_open_nomination", "may_refuse_then", "tree",
+    )  # fmt: skip
 
     def __init__(self, entry: PodEntry, profile: Profile, now_ns: int) -> None:
         super().__init__(entry.uid, profile, now_ns)
@@ -146,6 +149,8 @@ class QueuedPod(QueuedEntity):
         self.has_open_nomination = False  # nominatedNodeName was written by PreBind (KEP-5278)
         self.condition: PodCondition | None = None  # the PodScheduled condition last written
         self.tree: QueuedTree | None = None  # the tree that it is held with
+        # Plugins that may refuse it where others are evicted for it: another's end may help there.
+        self.may_refuse_then: frozenset[str] = frozenset()
 
     def renew(self, profile: Profile) -> None:
         """Starts again outside of any tree."""
@@ -183,17 +188,25 @@ class QueuedPod(QueuedEntity):
 
     def make_hint_key(self) -> HintKey:
         """Returns the key; pod terms count only where a plugin of scope PODS refused the pod."""
-        plugins = self.profile.plugins
+        plugins, then = self.profile.plugins, self.may_refuse_then
         about_pods = any(
-            name in plugins and plugins[name].scope is Scope.PODS for name in self.refused_by
+            name in plugins and plugins[name].scope is Scope.PODS
+            for name in (*self.refused_by, *then)
         )
         others = encode_pod_terms(self.entry.pod) if about_pods else b""
         serial = self.entry.shape.serial
-        return HintKey(self.profile.scheduler_name, serial, self.refused_by, others)
+        return HintKey(self.profile.scheduler_name, serial, self.refused_by, others, then)
+
+    def refusing_plugins(self, cluster_event: ClusterEvent) -> frozenset[str]:
+        """Returns the plugins that refused the pod, and those that may once others are evicted."""
+        if self.may_refuse_then and cluster_event.change & Change.PLACED_POD_DELETED:
+            return self.refused_by | self.may_refuse_then
+        return self.refused_by
 
     def is_helped_by(self, cluster_event: ClusterEvent) -> bool:
         """Returns whether the hint of a plugin that refused the pod says that it may help."""
-        concerned = concerned_plugins(self.profile, self.refused_by, cluster_event)
+        refusing = self.refusing_plugins(cluster_event)
+        concerned = concerned_plugins(self.profile, refusing, cluster_event)
         return may_help(self, concerned, cluster_event)
 
 
@@ -342,7 +355,8 @@ def may_help(
 
 def is_help_on_one_row(queued: QueuedPod, cluster_event: ClusterEvent) -> bool:
     """Returns whether an event that may help the pod can do so on the row of the event only."""
-    concerned = concerned_plugins(queued.profile, queued.refused_by, cluster_event)
+    refusing = queued.refusing_plugins(cluster_event)
+    concerned = concerned_plugins(queued.profile, refusing, cluster_event)
     pod, shape = queued.entry.pod, queued.entry.shape
     claim = cluster_event.old_object
     if isinstance(claim, ResourceClaim) and (

@@ -90,7 +90,10 @@ class HintGroups:
                 pod, shape = queued.pod, queued.entry.shape
                 # Claims for extended resources, and annotations, tell pods of one class apart.
                 is_one = shape.extended_requests or pod.metadata.annotations
-                key = (*queued.class_key, pod.priority, queued.uid if is_one else "")
+                key = (
+                    *queued.class_key, pod.priority, pod.spec.preemption_policy,
+                    queued.uid if is_one else "",
+                )  # fmt: skip
                 if key not in checked:
                     checked[key] = self._check_row(queued.profile, queued.entry, event.row)
                 if refusing := checked[key]:
