@@ -55,8 +55,8 @@ class PodTable:
 
     __slots__ = (
         "_free_slots", "_priority_cells", "_row_cells", "_shape_cells", "_sorted_slots",
-        "_start_cells", "_tie_cells", "entries", "priorities", "rank_log", "rows", "shapes",
-        "starts", "ties",
+        "_start_cells", "_tie_cells", "entries", "lowest_priority", "priorities", "rank_log",
+        "rows", "shapes", "starts", "ties",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -69,6 +69,7 @@ class PodTable:
         self._free_slots = list(range(CAPACITY_FIRST - 1, -1, -1))
         self._sorted_slots: Ints | None = None
         self.rank_log = DirtyLog()
+        self.lowest_priority = 0  # no pod has a lower one; pods that are gone count
         self._refresh_cells()
 
     def add_pod(self, entry: "PodEntry", row: int) -> None:
@@ -81,7 +82,9 @@ class PodTable:
         pod = entry.pod
         self.entries[slot] = entry
         self._row_cells[slot] = row
-        self._priority_cells[slot] = pod.spec.priority or 0
+        priority = self._priority_cells[slot] = pod.spec.priority or 0
+        if priority < self.lowest_priority:
+            self.lowest_priority = priority
         self._start_cells[slot] = start_second(pod)
         self._tie_cells[slot] = crc32(entry.uid.encode())
         self._shape_cells[slot] = entry.shape.serial
@@ -103,6 +106,7 @@ class PodTable:
             entry.rank = None
             self._sorted_slots = None
             self._start_cells[slot], self._priority_cells[slot] = start, priority
+            self.lowest_priority = min(self.lowest_priority, priority)
         elif old.metadata.labels == pod.metadata.labels:
             return
         self.rank_log.add(entry.row)

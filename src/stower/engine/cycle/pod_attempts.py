@@ -274,7 +274,8 @@ class PodAttempts:
         room = Change.PLACED_POD_DELETED
         if not any(plugin is not None and room in plugin.changes_of_one_row for plugin in known):
             return diagnosis.plugins
-        if pod.spec.preemption_policy != "Never" and self._has_lower(pod.priority):
+        may_evict = pod.priority > self.state.pod_table.lowest_priority
+        if may_evict and pod.spec.preemption_policy != "Never":
             queued.may_refuse_then = frozenset(
                 p.name
                 for p in profile.filters
@@ -285,11 +286,6 @@ class PodAttempts:
         return diagnosis.plugins.union(
             p.name for p in profile.displacing_plugins if p.has_scores(pod, self.state)
         )
-
-    def _has_lower(self, priority: int) -> bool:
-        """Returns whether any placed pod has a lower priority."""
-        table = self.state.pod_table
-        return bool(((table.rows >= 0) & (table.priorities < priority)).any())
 
 
 def has_binder(queued: QueuedPod) -> bool:
