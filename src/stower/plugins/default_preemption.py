@@ -10,10 +10,9 @@ from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.plugin import Features, Plugin
 from stower.framework.post_filter import PostFilterResult, PreemptionEvaluator
 from stower.model.kinds import Pod
-from stower.model.kinds.pod import DISRUPTION_TARGET
+from stower.model.kinds.pod import DISRUPTION_TARGET, PREEMPT_NEVER
 from stower.state.claim_release import is_releasing_devices
 
-PREEMPT_NEVER: Final = "Never"
 PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 

@@ -4,7 +4,6 @@ No pod is evicted to make room: pods are tried as if their preemptionPolicy were
 """
 
 from collections.abc import Iterable
-from typing import Final
 
 import msgspec
 
@@ -14,12 +13,10 @@ from stower.framework.events import WatchType
 from stower.framework.reasons import count_reasons
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Background, Pod, ResourceClaim
-from stower.model.kinds.pod import PodStatus
+from stower.model.kinds.pod import PREEMPT_NEVER, PodStatus
 from stower.sim.changes import belongs_to_node
 from stower.sim.workload import Workload
 from stower.sim.world import World
-
-NEVER: Final = "Never"
 
 
 class Fit(msgspec.Struct, frozen=True, rename="camel"):
@@ -130,13 +127,13 @@ def _make_pending(pod: Pod, name: str, uid: str = "") -> Pod:
     meta = msgspec.structs.replace(
         pod.metadata, name=name, uid=uid or name, deletion_timestamp=None
     )
-    spec = msgspec.structs.replace(pod.spec, node_name="", preemption_policy=NEVER)
+    spec = msgspec.structs.replace(pod.spec, node_name="", preemption_policy=PREEMPT_NEVER)
     return msgspec.structs.replace(pod, metadata=meta, spec=spec, status=PodStatus("Pending"))
 
 
 def _patient(pod: Pod) -> Pod:
     """The pod, and it evicts nobody."""
-    spec = msgspec.structs.replace(pod.spec, preemption_policy=NEVER)
+    spec = msgspec.structs.replace(pod.spec, preemption_policy=PREEMPT_NEVER)
     return msgspec.structs.replace(pod, spec=spec)
 
 

@@ -31,6 +31,7 @@ from stower.framework.negotiation import Wait
 from stower.framework.plugin import Plugin
 from stower.framework.post_filter import PostFilterResult
 from stower.framework.reasons import Diagnosis, Rejection
+from stower.model.kinds.pod import PREEMPT_NEVER
 from stower.state.pod_entry import PodEntry
 
 NO_BINDER: Final = "no Bind plugin binds the pod"
@@ -275,7 +276,7 @@ class PodAttempts:
         if not any(plugin is not None and room in plugin.changes_of_one_row for plugin in known):
             return diagnosis.plugins
         may_evict = pod.priority > self.state.pod_table.lowest_priority
-        if may_evict and pod.spec.preemption_policy != "Never":
+        if may_evict and pod.spec.preemption_policy != PREEMPT_NEVER:
             queued.may_refuse_then = frozenset(
                 p.name
                 for p in profile.filters

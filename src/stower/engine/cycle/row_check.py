@@ -4,18 +4,15 @@ pods of lower priority; else, who refuses it there.
 Must not know the queue.
 """
 
-from typing import Final
-
 from stower.engine.attempt_errors import ATTEMPT_ERRORS
 from stower.engine.cycle.reference import find_refusal
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.preemption.displacement import displaceable_pods
 from stower.framework.profile import Profile
 from stower.groups.units import unit_of
+from stower.model.kinds.pod import PREEMPT_NEVER
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
-
-NEVER: Final = "Never"  # a pod's preemptionPolicy
 
 
 class RowCheck:
@@ -40,7 +37,7 @@ class RowCheck:
         state, pod = self._state, entry.pod
         displaced = displaceable_pods(state, profile, pod) if profile.displacing_plugins else ()
         gone = {other.uid: other for other in displaced if other.row == row}
-        if pod.spec.preemption_policy != NEVER:
+        if pod.spec.preemption_policy != PREEMPT_NEVER:
             for other in state.pods_on(row):
                 if unit_of(state.groups, other).priority < pod.priority:
                     gone[other.uid] = other

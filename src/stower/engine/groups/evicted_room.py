@@ -10,6 +10,7 @@ import numpy as np
 
 from stower.framework.dry_run import CapacityConstraint, no_usage
 from stower.state.arrays import Ints
+from stower.state.devices import may_use_devices
 from stower.state.pod_entry import PodEntry
 
 
@@ -18,9 +19,7 @@ class EvictedRoom:
 
     def __init__(self, evicted: Iterable[PodEntry]) -> None:
         self._evicted = list(evicted)
-        self._has_devices = any(
-            e.shape.has_claims or e.shape.extended_requests for e in self._evicted
-        )
+        self._has_devices = any(map(may_use_devices, self._evicted))
         self._amounts: dict[str, dict[int, int]] = {}  # by constraint and row
 
     def constraints(self, rooms: Iterable[CapacityConstraint]) -> list[CapacityConstraint]:

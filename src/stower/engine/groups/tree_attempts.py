@@ -52,6 +52,7 @@ from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import NO_NODE
 from stower.groups.tree import Tree, completed_groups, find_disagreement, is_placed
 from stower.model.kinds import GroupObject, Pod, ResourceClaim
+from stower.model.kinds.pod import PREEMPT_NEVER
 from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.model.times import SECOND_NS
 from stower.state.claim_release import is_releasing_devices
@@ -71,7 +72,6 @@ MORE_FOLLOW: Final = "The group has its minimum; its other pods are tried next"
 UNUSED: Final = ResourceClaimStatus()
 NOTHING: Final[Mapping[str, str | None]] = {}
 ONGOING: Final = "ongoing preemption on nominated nodes"
-NEVER: Final = "Never"  # a pod's preemptionPolicy
 
 
 class TreeAttempts:
@@ -401,7 +401,7 @@ class TreeAttempts:
         if self._feasibility(tree, pending) is Feasibility.UNRESOLVABLE:
             return None
         own = tree.groups[0].obj.spec.preemption_policy
-        if (own or queued.pod.spec.preemption_policy) == NEVER:
+        if (own or queued.pod.spec.preemption_policy) == PREEMPT_NEVER:
             return VictimPlan([], [], "not eligible due to preemptionPolicy=Never.")
         if self._awaits_victims(queued):
             return VictimPlan([], [], ONGOING)

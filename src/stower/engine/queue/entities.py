@@ -46,7 +46,8 @@ class Place(Enum):
 
 
 class HintKey(NamedTuple):
-    """Equal for entities that every cluster event helps alike: hints are asked once per key."""
+    """Equal for entities that every cluster event helps alike: hints are asked once per key.
+    `then`: see QueuedPod.may_refuse_then."""
 
     scheduler_name: str
     shape: int

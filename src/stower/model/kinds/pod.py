@@ -312,6 +312,7 @@ TERMINAL: Final = ("Succeeded", "Failed")
 POD_GROUP: Final = "stower.dev/pod-group"
 # The condition of a pod, or of a group, that somebody has to go.
 DISRUPTION_TARGET: Final = "DisruptionTarget"
+PREEMPT_NEVER: Final = "Never"  # the preemptionPolicy of pods and groups that evict nobody
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
