@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from stower.framework.plugin import Plugin
 from stower.model.kinds import Pod
 from stower.vms.ledger import amounts_of
 from tests.builders import make_node, make_pod
@@ -48,6 +49,29 @@ def check(rig: Rig) -> None:
         )
 
 
+def check_dry_runs(rig: Rig, chance: random.Random) -> None:
+    """What is said of a row while pods leave it and come back equals what the filter says then."""
+    state = rig.engine.state
+    plugin = rig.engine.profiles[SCHEDULER].plugins["AutoscaleEnforcer"]
+    waiting = [entry for entry in state.pods.values() if entry.row < 0]
+    for entry in waiting[:2]:
+        fast = plugin.dry_runs(entry.pod, entry.shape, state)
+        slow = Plugin.dry_runs(plugin, entry.pod, entry.shape, state)
+        assert fast is not None
+        assert slow is not None
+        for row in state.present_rows():
+            run, trial = fast(row), slow(row)
+            there = [*state.pods_by_row[row].values()]
+            for other in (*there, *waiting[2:]):
+                for each in (run, trial):
+                    each.remove(other) if other in there else each.add(other)
+                assert trial.code() == run.code()
+                if chance.random() < 0.5:
+                    for each in (run, trial):
+                        each.add(other) if other in there else each.remove(other)
+                    assert trial.code() == run.code()
+
+
 @pytest.mark.behaviour("S4.33", "S4.36")
 @pytest.mark.parametrize("seed", range(20))
 def test_arrays_are_what_a_plain_count_gives(seed: int) -> None:
@@ -69,3 +93,4 @@ def test_arrays_are_what_a_plain_count_gives(seed: int) -> None:
             case 5 if chance.random() < 0.3:
                 rig.restart()
         check(rig)
+        check_dry_runs(rig, chance)

@@ -55,6 +55,13 @@ class Column:
         self.changed = ChangedRows(state.devices)
         self.answers: dict[int, int] = {}  # codes by what rows are alike in, see RowClasses
 
+    def keep_answer(self, number: int, code: int) -> None:
+        """Remembers the code of all rows of a number."""
+        if number != OWN:
+            if len(self.answers) >= ANSWERS_MAX:
+                self.answers.clear()
+            self.answers[number] = code
+
 
 class FitCache:
     """All columns over one state's devices."""
@@ -84,14 +91,7 @@ class FitCache:
     def column(self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules) -> Column:
         """The column of these claims, up to date. Raises AllocationError; one that is about a
         row alone only where the claims can be met on no other."""
-        plans = self.plans(claims, rules)
-        key = (tuple(map(id, plans)), rules.gates, rules.steps_max, rules.prefer)
-        column = self._columns.pop(key, None)
-        if column is None:
-            column = Column(plans, state)
-            if len(self._columns) >= COLUMNS_MAX:
-                del self._columns[next(iter(self._columns))]  # the least recently used
-        self._columns[key] = column
+        column = self._column(self.plans(claims, rules), state, rules)
         with self._devices.extension(Inventory).effort.at(state.now_ns):
             self._refresh(column, state, rules)
         if column.errors:
@@ -102,6 +102,16 @@ class FitCache:
             ):
                 if not (fits and error.here):
                     raise error
+        return column
+
+    def _column(self, plans: tuple[ClaimPlan, ...], state: ClusterState, rules: Rules) -> Column:
+        key = (tuple(map(id, plans)), rules.gates, rules.steps_max, rules.prefer)
+        column = self._columns.pop(key, None)
+        if column is None:
+            column = Column(plans, state)
+            if len(self._columns) >= COLUMNS_MAX:
+                del self._columns[next(iter(self._columns))]  # the least recently used
+        self._columns[key] = column
         return column
 
     def _refresh(self, column: Column, state: ClusterState, rules: Rules) -> None:
@@ -140,10 +150,7 @@ class FitCache:
                     column.errors[row] = error
                     column.todo.pop(row, None)
                     continue
-                if number != OWN:
-                    if len(answers) >= ANSWERS_MAX:
-                        answers.clear()
-                    answers[number] = code
+                column.keep_answer(number, code)
             column.codes[row] = code
             column.todo.pop(row, None)
 
@@ -158,14 +165,22 @@ class FitCache:
     def code(
         self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
     ) -> int:
-        """Whether the row has devices. Raises AllocationError where something is wrong."""
+        """Whether the row has devices. Raises AllocationError where something is wrong. For trials
+        about one row: looks at no other."""
+        column = self._column(plans, state, rules)
+        number = self._alike[rules.gates.partitionable].number(state, row)
+        code = column.answers.get(number)
+        if code is not None:
+            return code
         effort = self._devices.extension(Inventory).effort
         try:
             with effort.at(state.now_ns):
                 effort.check()
-                return self._code(plans, state, row, rules)
+                code = self._code(plans, state, row, rules)
         except OutOfEffort:
             return GAVE_UP
+        column.keep_answer(number, code)
+        return code
 
     def _code(
         self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules

@@ -63,6 +63,11 @@ class RowClasses:
             self._numbers_max = 2 * len(self._numbers) + SPARE
         return self._rows
 
+    def number(self, state: ClusterState, row: int) -> int:
+        """The number of one row as it is now, which in a trial may be what nobody will see again:
+        costs less than `numbers` where a trial is about this row only."""
+        return self._number_of(self.views(state, row))
+
     def _number_of(self, views: Views) -> int:
         found = []
         for view in views:

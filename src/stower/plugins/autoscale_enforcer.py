@@ -11,13 +11,14 @@ Source: seed 004; neondatabase/autoscaling pkg/plugin/framework_methods.go.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from stower.framework.cluster_events import Change
+from stower.framework.dry_run import DryRun
 from stower.framework.fixes import NODE_FIELD, Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.plugin_guard import PluginError
@@ -32,7 +33,7 @@ from stower.state.shapes import Shape
 from stower.vms.config import SHIPPED, BadConfig, Config, config_of
 from stower.vms.controller import VmScheduling
 from stower.vms.enforcer import Refusal
-from stower.vms.ledger import amounts_of
+from stower.vms.ledger import RowRoom, amounts_of
 from stower.vms.notes import ERROR
 from stower.vms.pods import PodState
 from stower.vms.scoring import fractions, scores
@@ -101,6 +102,14 @@ class AutoscaleEnforcer(Plugin):
         is_exceeded = ledger.cpu[rows] + cpu > state.column(CPU).allocatable[rows]
         is_exceeded |= ledger.memory[rows] + memory > state.column(MEMORY).allocatable[rows]
         return is_exceeded.astype(np.int64)
+
+    def dry_runs(
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> Callable[[int], DryRun] | None:
+        """Returns dry runs that count amounts."""
+        need, ledger = amounts_of(pod) or (0, 0), self._vm_scheduling(state).ledger
+        cpu, memory = state.column(CPU).allocatable, state.column(MEMORY).allocatable
+        return lambda row: RowRoom(ledger, row, need, (int(cpu[row]), int(memory[row])))
 
     def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
         """Counts the call and logs that all nodes were rejected. Other plugins preempt."""

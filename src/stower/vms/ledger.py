@@ -60,6 +60,11 @@ class Ledger:
             if now[0] < before[0] or now[1] < before[1]:
                 self.shrunk[entry.uid] = None
 
+    def amounts_on(self, entry: PodEntry, row: int) -> Amounts:
+        """What a pod holds of a row, or would hold."""
+        counted = self._counted.get(entry.uid) if entry.row == row else None
+        return self._amounts(entry, row) if counted is None else counted
+
     def grow(self, capacity: int) -> None:
         """See PlacementListener."""
         self.cpu = grow_array(self.cpu, capacity)
@@ -72,6 +77,33 @@ class Ledger:
             text = "Ignoring extra Pod in Filter stage because extracting custom state failed"
             self._notes.add(ERROR, text, entry.pod.key)
         return found or (0, 0)
+
+
+class RowRoom:
+    """A DryRun: whether a row has room for these amounts."""
+
+    def __init__(self, ledger: Ledger, row: int, need: Amounts, allocatable: Amounts) -> None:
+        self._ledger = ledger
+        self._row = row
+        self._cpu = allocatable[0] - int(ledger.cpu[row]) - need[0]
+        self._memory = allocatable[1] - int(ledger.memory[row]) - need[1]
+
+    def add(self, entry: PodEntry) -> None:
+        """See DryRun."""
+        self._count(entry, -1)
+
+    def remove(self, entry: PodEntry) -> None:
+        """See DryRun."""
+        self._count(entry, 1)
+
+    def code(self) -> int:
+        """See DryRun: 1 where the row lacks CPU or memory."""
+        return int(self._cpu < 0 or self._memory < 0)
+
+    def _count(self, entry: PodEntry, sign: int) -> None:
+        cpu, memory = self._ledger.amounts_on(entry, self._row)
+        self._cpu += sign * cpu
+        self._memory += sign * memory
 
 
 def amounts_of(pod: Pod | PodState) -> Amounts | None:
