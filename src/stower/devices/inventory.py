@@ -533,9 +533,9 @@ class Inventory:
                 yield from part.records
 
 
-def only_row_of(claim: ResourceClaim, state: ClusterState) -> int:
-    """Returns the row of the only node to which the devices of an allocated claim matter, -1 where
-    these may be several."""
+def reached_nodes(claim: ResourceClaim, state: ClusterState) -> set[str] | None:
+    """Returns the names of the nodes to which the devices of an allocated claim matter, None where
+    these are not known. None of the devices of classic drivers matter: no slice has them."""
     inventory = state.devices.extension(Inventory)
     allocation = claim.status.allocation
     results = (allocation.devices.results or ()) if allocation is not None else ()
@@ -544,9 +544,16 @@ def only_row_of(claim: ResourceClaim, state: ClusterState) -> int:
     for result in results:
         nodes = inventory.nodes_of((result.driver, result.pool))
         if nodes is None:
-            return -1
+            return None
         names.update(nodes)
-    return state.row_of(names.pop()) if len(names) == 1 and not inventory.takes_of_node() else -1
+    return names
+
+
+def only_row(names: set[str] | None, state: ClusterState) -> int:
+    """Returns the row of the only node among `reached_nodes`, -1 where these may be several."""
+    if names is None or len(names) != 1 or state.devices.extension(Inventory).takes_of_node():
+        return -1
+    return state.row_of(min(names))
 
 
 def _chooses(rule: Any, driver: str, pool: str, device: Device) -> bool:

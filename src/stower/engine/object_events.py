@@ -8,7 +8,7 @@ Source: kube-scheduler eventhandlers.go.
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from stower.devices.inventory import only_row_of
+from stower.devices.inventory import only_row, reached_nodes
 from stower.engine.binding.pending_writes import PendingWrites
 from stower.engine.binding.pre_bind import PreBind
 from stower.engine.context import Context
@@ -120,17 +120,23 @@ class ObjectEvents:
             self._wake(change, old, None if is_deleted else obj, obj)
 
     def _wake(self, change: Change, old: Any, new: Any, obj: ApiObject) -> None:
-        is_freed = isinstance(obj, ResourceClaim) and _frees_devices(old, new)
-        row = only_row_of(old, self._state) if is_freed else -1
-        cluster_event = ClusterEvent(change, old_object=old, object=new, row=row)
-        now_ns = self._state.now_ns
-        if isinstance(obj, PodScheduling):
-            queued = self._queue.get(self._state.uid_by_key.get(obj.metadata.key, ""))
+        state, queue = self._state, self._queue
+        freed: set[str] | None = set()  # nodes on which devices are free now; None: unknown
+        subject = ""  # the uid of the only pod that the change may help
+        if isinstance(obj, ResourceClaim):
+            if _frees_devices(old, new):
+                freed = reached_nodes(old, state)
+            subject = "" if freed or freed is None else extended_claim_owner(obj)
+        elif isinstance(obj, PodScheduling):
+            subject = state.uid_by_key.get(obj.metadata.key, "")
+        event = ClusterEvent(change, old_object=old, object=new, row=only_row(freed, state))
+        if subject or isinstance(obj, PodScheduling):
+            queued = queue.get(subject)
             if queued is not None:
-                self._queue.update(queued.tree or queued, cluster_event, now_ns)
+                queue.update(queued.tree or queued, event, state.now_ns)
             return
-        is_own = isinstance(obj, ResourceClaim) and not is_freed
-        self._queue.wake(cluster_event, now_ns, obj.metadata.key if is_own else "")
+        is_own = isinstance(obj, ResourceClaim) and freed == set()
+        queue.wake(event, state.now_ns, obj.metadata.key if is_own else "")
 
     def wake_for_freed_devices(self) -> None:
         """Requeues pods for devices that were freed without an event: the API never showed them as
@@ -140,7 +146,7 @@ class ObjectEvents:
         for old in released_claims if self._queue.is_waiting else ():
             seen = devices.api_claim(old.metadata.key)
             change = Change.RESOURCE_CLAIM_UPDATED
-            row = only_row_of(old, self._state)
+            row = only_row(reached_nodes(old, self._state), self._state)
             cluster_event = ClusterEvent(change, old_object=old, object=seen, row=row)
             self._queue.wake(cluster_event, self._state.now_ns)
 
@@ -183,12 +189,10 @@ class ObjectEvents:
         return self._state.devices if isinstance(obj, DEVICES) else None
 
 
-def _frees_devices(old: Any, new: Any) -> bool:
+def _frees_devices(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
     """Returns whether devices that a claim had are free for other claims."""
-    if old is None or extended_claim_owner(old):
-        return old is not None
-    had, has = old.status.allocation, new.status.allocation if new is not None else None
-    return had is not None and has is None
+    had = old.status.allocation if old is not None else None
+    return had is not None and (new is None or new.status.allocation is None)
 
 
 def _differs(old: GroupObject, new: GroupObject) -> bool:

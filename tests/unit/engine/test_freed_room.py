@@ -75,6 +75,30 @@ def test_who_lacks_devices_is_not_tried_for_other_room() -> None:
     assert tried == attempts(api, "p1")
 
 
+def test_who_lacks_devices_is_not_tried_for_claims_that_had_none_of_them() -> None:
+    """One was allocated by a driver without slices, one for extended resources was not allocated
+    yet."""
+    classic = {"driver": "classic.example.com", "pool": "n1", "device": "d", "request": "r"}
+    of_driver = resource_claim(
+        "classic", status={"allocation": {"devices": {"results": [classic]}}}
+    )
+    made = resource_claim(
+        "made", owner=make_pod("other"),
+        meta={"annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}},
+    )  # fmt: skip
+    claims = [resource_claim(f"c{i}") for i in range(2)]
+    api = cluster(
+        make_node("n1", cpu="4"), device_class(), device_slice("n1", device("gpu-0")),
+        *claims, of_driver, made, claiming("p0", "c0", cpu="1"), claiming("p1", "c1", cpu="1"),
+    )  # fmt: skip
+    tried = attempts(api, "p1")
+    for one in (of_driver, made):
+        api.put(msgspec.structs.replace(one, status=type(one.status)()))
+        api.remove(one)
+        api.wait(60)
+    assert tried == attempts(api, "p1")
+
+
 def test_what_refuses_a_pod_where_room_came_is_waited_for() -> None:
     """The node lacks room at the only attempt; when the room is there, the device is not yet."""
     claims = [resource_claim(f"c{i}") for i in range(2)]
