@@ -62,6 +62,8 @@ class WarmCapacity:
         self.figures = Figures()
         self.keeping = PlaceholderManager(state)
         self.told = StatusWriter()
+        # What labels were last computed from: positions of logs, and the nodes of each pool.
+        self._labeled: tuple[int, int, tuple[object, ...]] = (-1, -1, ())
         self.repositioner: Repositioner | None = None
 
     def attach(self, trial_scheduler: TrialScheduler) -> None:
@@ -363,7 +365,7 @@ class WarmCapacity:
             self._former = [p for p in self._former if _has_moved(p, now_ns)]
             for pool in self.pools.values():
                 writes += self._guarded(pool, lambda p, id: self._run_round(p, now_ns, id), next_id)
-            writes += self.told.labels(self._labels(), self.state, next_id)
+            writes += self._label_nodes(next_id)
             self._schedule_round(now_ns)
         elif self._is_short:
             for pool in self.pools.values():
@@ -406,6 +408,20 @@ class WarmCapacity:
             self.figures.moved += sum(isinstance(write, DeletePod) for write in moves)
             writes += moves
         return writes + self.told.status(pool, self._status(pool, nodes, entries), now_ns, next_id)
+
+    def _label_nodes(self, next_id: Callable[[], int]) -> list[Write]:
+        """Returns the writes of labels. Looks at no node while nothing has changed and all nodes
+        have their labels."""
+        pools = tuple(
+            (pool.key, pool.spec, nodes.rows_by_age, nodes.ready.tobytes())
+            for pool in self.pools.values()
+            for nodes in (self.nodes_of(pool),)
+        )
+        seen = (self.state.node_log.position, self.state.layout_generation, pools)
+        if self.told.has_labeled and not self.told.has_stale_labels and seen == self._labeled:
+            return []
+        self._labeled = seen
+        return self.told.labels(self._labels(), self.state, next_id)
 
     def _labels(self) -> dict[int, dict[str, bool]]:
         """Which labels nodes are to have, and which not: ready for users; and the newest, where

@@ -30,6 +30,7 @@ class StatusWriter:
         self._refused_ns: dict[str, int] = {}  # what the API refused is tried again then
         self._notes: list[tuple[str, str, str]] = []
         self._stale: dict[str, None] = {}  # labels that no pool sets any more
+        self.has_labeled = False  # whether all nodes had the labels that were wanted the last time
 
     @property
     def is_open(self) -> bool:
@@ -90,6 +91,7 @@ class StatusWriter:
         """On nodes. `wanted`: by row, which labels are to be "true", and which are to be gone."""
         writes: list[Write] = []
         stale, self._stale = self._stale, {}
+        self.has_labeled = True
         rows = [*state.present_rows()] if stale else sorted(wanted)
         for row in rows:
             node = state.node_at(row)
@@ -102,6 +104,7 @@ class StatusWriter:
             }
             if not patch:
                 continue
+            self.has_labeled = False
             if self._can_write(node.metadata.key, state.now_ns):
                 id = next_id()
                 self._open[id] = node.metadata.key
