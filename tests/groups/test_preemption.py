@@ -431,6 +431,38 @@ def test_only_those_leave_whose_devices_a_gang_needs_however_unimportant_others_
     assert {"h0", "h1"} == gone(api)
 
 
+def test_devices_of_more_important_pods_are_known_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gang needs two devices in one rack. Those of n0 are held by pods that stay, and n1 has
+    one: no search is needed to see that, when pods leave without devices either."""
+    searches = []
+    attempt = tree_cycle.TreeCycle.attempt
+
+    def counted(*args: Any, **more: Any) -> Any:
+        searches.append(args)
+        return attempt(*args, **more)
+
+    monkeypatch.setattr(tree_cycle.TreeCycle, "attempt", counted)
+    claims = [resource_claim(name, request()) for name in ("c0", "c1", "h0", "h1", "low")]
+    api = cluster(
+        *(make_node(f"n{i}", labels={RACK: f"r{i}"}) for i in range(6)), device_class(),
+        device_slice("n0", device("a"), device("b")), device_slice("n1", device("c")), *claims,
+    )  # fmt: skip
+    for name in ("h0", "h1"):
+        api.put(claiming(name, name, priority=20))
+    api.put(claiming("low", "low"))
+    small = [make_pod(f"small{i}", node=f"n{i}") for i in range(6)]
+    for pod in small:
+        api.put(pod)
+    api.put(make_group("g", 2, key=RACK, priority=10))
+    for i in range(2):
+        api.put(claiming(f"g-{i}", f"c{i}", schedulingGroup={"podGroupName": "g"}, **HIGH))
+    for pod in small:
+        api.remove(pod)
+        api.wait(10)
+    assert set() == gone(api)
+    assert 1 == len(searches)
+
+
 def test_who_leaves_for_a_device_may_spare_who_was_to_leave_for_room() -> None:
     claims = [resource_claim(name, request()) for name in ("c0", "c1", "held")]
     slices = device_slice("n1", device("gpu-0"), device("gpu-1"))

@@ -262,3 +262,29 @@ def test_the_minimum_of_a_group_is_placed_though_there_is_nothing_for_its_other_
     run = Run(what)
     assert minimum == len(run.bound_s)
     assert max(run.bound_s.values()) < 30
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_groups_do_not_evict_again_and_again_for_devices_that_drivers_refuse(seed: int) -> None:
+    """All nodes are full of less important pods, and none has a device: drivers are asked about
+    what a first eviction has freed, and pods are spared for longer and longer after that."""
+    many = 24
+    low: Json = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "8"}}}]}}
+    high = template("g", ("a", 1), of="g")
+    high["spec"]["containers"] = low["spec"]["containers"]
+    load = [*nodes(many), *driver("a", {}), *pods("low", many)]
+    load.append(group("g", 2, key="", priority=100))
+    load += [{**one, "priority": 100} for one in pods("g", 2, 60_000)]
+    evicted = set()
+
+    class Watching(Run):
+        def _on_change(self, trial: Trial, change: Any) -> None:
+            pod = change[2]
+            if isinstance(pod, Pod) and pod.metadata.name.startswith("low"):
+                if pod.metadata.deletion_timestamp is not None:
+                    evicted.add(pod.metadata.uid)
+            super()._on_change(trial, change)
+
+    run = Watching(script(load, {"name": "low", **low}, high, seed=seed))
+    assert not any(name.startswith("g") for name in run.bound_s)
+    assert 2 <= len(evicted) <= 16

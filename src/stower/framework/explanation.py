@@ -99,6 +99,7 @@ REASON_TEXTS: Final = (
     ("cannot determine domain", ReasonCode.GROUP_DOMAIN_UNKNOWN),
     ("didn't satisfy plugin", ReasonCode.COMBINED_CONSTRAINTS),
     ("ongoing preemption", ReasonCode.PREEMPTION_PENDING),
+    ("spares other pods for a while", ReasonCode.PREEMPTION_PENDING),
     ("No preemption victims found", ReasonCode.PREEMPTION_NOT_HELPFUL),
     ("no new claims to deallocate", ReasonCode.PREEMPTION_NOT_HELPFUL),
     ("Preemption is not helpful", ReasonCode.PREEMPTION_NOT_HELPFUL),

@@ -54,7 +54,7 @@ class NodeUsage:
         self._used: dict[str, Amounts] = {}  # by node
         self._rooms: dict[str, tuple[Node, Amounts]] = {}  # by node
         self.device_fits = DeviceFits()
-        self.with_anti_affinity: dict[str, None] = {}  # uids of pods that have required terms
+        self.with_anti_affinity: dict[str, Placed] = {}  # by uid, pods that have required terms
 
     def on_change(self, change: Change) -> None:
         """Count a pod that came, changed, ended or went."""
@@ -65,6 +65,8 @@ class NodeUsage:
         is_there = bool(pod.spec.node_name) and not pod.is_terminal
         if before is not None:
             if is_there and kind is not WatchType.DELETED and _is_alike(before[0].pod, pod):
+                if uid in self.with_anti_affinity:
+                    self.with_anti_affinity[uid] = Placed(pod, pod.spec.node_name)
                 return
             del self._held[uid]
             self.with_anti_affinity.pop(uid, None)
@@ -74,7 +76,7 @@ class NodeUsage:
             self._held[uid] = Placed(pod, pod.spec.node_name), amounts
             self._add(pod.spec.node_name, amounts, 1)
             if required_terms(pod, anti=True):
-                self.with_anti_affinity[uid] = None
+                self.with_anti_affinity[uid] = self._held[uid][0]
 
     def _add(self, node_name: str, amounts: Amounts, sign: int) -> None:
         used = self._used.setdefault(node_name, {})
@@ -122,6 +124,7 @@ class FilterModel:
         self._server = server
         self._usage = usage
         self._devices: Devices | None = None
+        self._reserved: dict[str, tuple[int, int]] = {}  # for VMs, by node
         self._in_flight: dict[str, list[Placed]] = {}
         for placed in in_flight:
             self._in_flight.setdefault(placed.node_name, []).append(placed)
@@ -131,6 +134,9 @@ class FilterModel:
     ) -> list[str]:
         """Returns the names of the nodes on which the pod fits. counts_vms: the pod's profile
         counts what is reserved for VMs. without_devices: the pod's claims are not looked at."""
+        of_pod = [self._group(pod), self._volumes(pod), self._warmth(pod)]
+        if None in of_pod:
+            return []
         nominated = list(self._nominated(pod))
         want = {**requested(_without_claim(pod)), PODS: 1}
         nodes = [
@@ -139,9 +145,7 @@ class FilterModel:
             if self._has_room(node, want, nominated) and self._is_open(node, pod, nominated)
         ]
         builders: list[Callable[[], Predicate | None]] = [
-            lambda: self._group(pod),
-            lambda: self._volumes(pod),
-            lambda: self._warmth(pod),
+            *(lambda predicate=predicate: predicate for predicate in of_pod),
             lambda: self._vm_room(pod) if counts_vms else _anywhere,
             lambda: self._spread(pod, []),
             lambda: self._affinity(pod, []),
@@ -183,9 +187,9 @@ class FilterModel:
         for resource, amount in want.items():
             if amount and amount + used.get(resource, 0) > room.get(resource, 0):
                 return False
-        beside = [*self._beside(name, nominated)]
-        if not beside:
+        if not (nominated or name in self._in_flight):
             return True
+        beside = [*self._beside(name, nominated)]
         total = dict(used)
         for pod in beside:
             for resource, amount in {**requested(pod), PODS: 1}.items():
@@ -307,7 +311,9 @@ class FilterModel:
 
         def has_room(node: Node) -> bool:
             room, name = self._usage.room(node), node.metadata.name
-            held = reserved_amounts(self._server, name)
+            held = self._reserved.get(name)
+            if held is None:
+                held = self._reserved[name] = reserved_amounts(self._server, name)
             coming = [amounts_of(other) or (0, 0) for other in self._beside(name, ())]
             return held[0] + cpu + sum(one for one, _ in coming) <= room.get("cpu", 0) and held[
                 1
@@ -400,19 +406,12 @@ class FilterModel:
         """The domains, as key and value, that other pods keep this one out of."""
         coming = [placed for all_of in self._in_flight.values() for placed in all_of]
         found = set()
-        for other, node_name in (*self._avoiding(), *coming, *nominated):
+        for other, node_name in (*self._usage.with_anti_affinity.values(), *coming, *nominated):
             for term in required_terms(other, anti=True):
                 value = self._labels(node_name).get(term.topology_key)
                 if value is not None and self._matches(term, other, pod):
                     found.add((term.topology_key, value))
         return found
-
-    def _avoiding(self) -> Iterator[Placed]:
-        if not self._usage.with_anti_affinity:
-            return
-        for placed in self._everybody(()):
-            if placed.pod.metadata.uid in self._usage.with_anti_affinity:
-                yield placed
 
     def _matches(self, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
         """Whether the term of one pod selects the other."""

@@ -8,6 +8,7 @@ Source: kubelet pkg/kubelet/lifecycle/predicate.go.
 from collections.abc import Iterable
 from typing import Final
 
+from stower.model.derived import Derived
 from stower.model.kinds import Node, Pod
 from stower.model.resources import (
     CPU,
@@ -72,12 +73,19 @@ def lacking_resource(node: Node, others: Iterable[Pod], pod: Pod) -> str:
 
 
 def requested(pod: Pod) -> Amounts:
-    """Returns what the pod takes of its node, without what devices of claims provide."""
+    """Returns what the pod takes of its node, without what devices of claims provide. Read only."""
+    return _REQUESTED.of(pod)
+
+
+def _find_requested(pod: Pod) -> Amounts:
     claim = pod.status.extended_resource_claim_status
     by_devices = {m.resource_name for m in claim.request_mappings} if claim is not None else ()
     taken = pod.status.node_allocatable_resource_claim_statuses or ()
     found = amounts(pod_requests(pod, use_status=True, claimed=taken))
     return {name: amount for name, amount in found.items() if name not in by_devices}
+
+
+_REQUESTED: Final = Derived(_find_requested)
 
 
 def has_affinity(node: Node, pod: Pod) -> bool:

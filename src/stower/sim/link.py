@@ -130,7 +130,8 @@ class Link:
         self._agenda.schedule_after(self._delay_ns(), arrive)
 
     def _delay_ns(self) -> int:
-        more = sum(weather.delay_ns(self._chance) for weather in self._weather)
+        weathers = self._weather
+        more = sum(weather.delay_ns(self._chance) for weather in weathers) if weathers else 0
         return self._chance.randint(*LATENCY_NS) + more
 
     # Watches
@@ -217,7 +218,7 @@ class Link:
     def _arrive(self, stream: Stream, change: Change, connection: int) -> None:
         if not self._is_open or stream.connection != connection:
             return
-        if any(weather.cuts(self._chance) for weather in self._weather):
+        if self._weather and any(weather.cuts(self._chance) for weather in self._weather):
             self.cut(stream)
             return
         revision, kind, obj = change

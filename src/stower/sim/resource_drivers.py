@@ -6,7 +6,6 @@ still arrive, and an interrupted call may or may not have finished.
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -37,6 +36,7 @@ class CountedDevices(Driver):
         self.name = name
         self.devices = dict(devices)
         self.is_failing = False
+        self._counts: dict[str, tuple[Entry, int]] = {}  # devices that entries have, by uid
 
     def _work(self) -> None:
         if self.is_failing:
@@ -48,10 +48,16 @@ class CountedDevices(Driver):
 
     def free_counts(self) -> Callable[[str], int]:
         """Returns a function that says how many are free on a node now."""
-        taken: Counter[str] = Counter()
-        for entry in self.taken.values():
-            taken[entry.node] += _count(entry)
-        return lambda node: self.devices.get(node, 0) - taken[node]
+        taken: dict[str, int] = {}
+        before, counts = self._counts, dict[str, tuple[Entry, int]]()
+        for uid, entry in self.taken.items():
+            known = before.get(uid)
+            if known is None or known[0] is not entry:
+                known = entry, _count(entry)
+            counts[uid] = known
+            taken[entry.node] = taken.get(entry.node, 0) + known[1]
+        self._counts = counts
+        return lambda node: self.devices.get(node, 0) - taken.get(node, 0)
 
     def unsuitable_nodes(
         self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]

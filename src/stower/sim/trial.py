@@ -25,6 +25,8 @@ from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Checker, ViolationError
+from stower.sim.checkers.preemption_log import PreemptionLog
+from stower.sim.checkers.step_reader import StepReader
 from stower.sim.claims import Claims
 from stower.sim.configurations import configuration_for
 from stower.sim.controller_process import ControllerProcess
@@ -50,8 +52,9 @@ ACTIVE_NS: Final = 180 * SECOND_NS
 SETTLE_NS: Final = 480 * SECOND_NS
 STILL_NS: Final = 400 * SECOND_NS
 LOOK_NS: Final = 15 * SECOND_NS
-LOOKS_MAX: Final = 2_000  # of days, fewer
+LOOKS_MAX: Final = 1_200  # of days, fewer
 LAST_STEPS: Final = 12
+_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 VM_ACTORS: Final = (("vm-controller", build_vm_controllers), ("vm-agent", build_vm_agents))
 
 
@@ -105,7 +108,10 @@ class Trial:
         self._recording = recording
         self._last: deque[tuple[int, str, Event, list[Write]]] = deque(maxlen=LAST_STEPS)
         self._digest = blake2b(digest_size=8)
+        self.step_reader = StepReader()
+        self.preemption_log = PreemptionLog(self.server, self.agenda, self.step_reader)
         self.checkers = [checker(self) for checker in checkers]
+        self._sort_checkers()
         self.server.tell.append(self._on_change)
         self.claims = Claims(self.agenda, self.server, f"{self.seed}")
         self.controller = Controller(
@@ -197,6 +203,12 @@ class Trial:
             raise broken
         self._found.append(row)
         self.checkers = [other for other in self.checkers if other is not checker]
+        self._sort_checkers()
+
+    def _sort_checkers(self) -> None:
+        """Finds those that look at each change, and at each step."""
+        self._of_changes = [c for c in self.checkers if type(c).on_change is not Checker.on_change]
+        self._of_steps = [c for c in self.checkers if type(c).on_step is not Checker.on_step]
 
     def _actors(self, name: str, build: Callable[[], ControllerManager]) -> ControllerProcess:
         return ControllerProcess(
@@ -208,7 +220,7 @@ class Trial:
         return random.Random(f"{self.seed}:{what}")
 
     def _on_change(self, change: Change) -> None:
-        for checker in self.checkers:
+        for checker in self._of_changes:
             try:
                 checker.on_change(change)
             except ViolationError as broken:
@@ -218,11 +230,11 @@ class Trial:
         self.steps += 1
         self._last.append((self.agenda.now_ns, process.name, event, writes))
         if writes:
-            self._digest.update(f"{self.agenda.now_ns} {process.name} {writes}".encode())
+            self._digest.update(_encode((self.agenda.now_ns, process.name, writes)))
         if process.engine is not None and process.engine.errors.counts:
             (_, text, about), *_ = process.engine.errors.take_log_lines()
             raise ViolationError("no exceptions", f"{text} ({about})")
-        for checker in self.checkers:
+        for checker in self._of_steps:
             try:
                 checker.on_step(process, event, writes)
             except ViolationError as broken:

@@ -115,6 +115,24 @@ class SchedulingCycle:
                     return False
         return not state.nominated_pods or self._has_room(profile, entry, row)
 
+    def lasting_rows(self, profile: Profile, entry: PodEntry) -> Bools:
+        """Returns bool[row_limit]: as `fits` with `lasting`, for all rows at once."""
+        state, shape, pod = self._state, entry.shape, entry.pod
+        evaluation = self.evaluation(profile, shape)
+        rows: Bools = evaluation.best[: state.row_limit] >= 0
+        for pre_filter in evaluation.plugins.pod_pre_filters:
+            if pre_filter.pre_filter_pod(pod, shape, state) is not None:
+                return np.zeros_like(rows)
+        for plugin in evaluation.plugins.pod_filters:
+            codes = plugin.filter_pod(pod, shape, state)
+            if codes is not None:
+                rows = rows & ~plugin.is_permanent(codes)
+        for name in state.nominated_pods:
+            row = state.row_of(name)
+            if row >= 0 and rows[row]:
+                rows[row] = self._has_room(profile, entry, row)
+        return rows
+
     def _with_pod(self, entry: PodEntry, evaluation: Evaluation, best: Ints) -> tuple[Ints, bool]:
         """Returns `best` with the answers of plugins of scope PODS for this pod, and whether they
         scored: then scores may depend on which rows are feasible."""

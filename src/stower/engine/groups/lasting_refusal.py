@@ -11,8 +11,6 @@ Must not know the queue, or any change but room that a pod has left.
 
 from collections.abc import Callable
 
-import numpy as np
-
 from stower.engine.groups.evicted_room import EvictedRoom
 from stower.engine.groups.tree_cycle import Amounts, TreeCycle, pending_of
 from stower.engine.groups.tree_preemption import VictimPlan
@@ -47,7 +45,8 @@ class CountedRefusal:
         if self._is_counted_as_gone(freed.entry):
             return True
         here = self._state.pods_by_row[freed.row].values()
-        evicted = EvictedRoom(entry for entry in here if self._is_counted_as_gone(entry))
+        gone = (entry for entry in here if self._is_counted_as_gone(entry))
+        evicted = EvictedRoom(gone, self._state.devices)
         return not _is_enough(self._leaves, freed, evicted)
 
     def _is_counted_as_gone(self, entry: PodEntry) -> bool:
@@ -68,6 +67,7 @@ class FutileEviction:
         """`leaving`: uids of pods that were being deleted: the search has left them where they
         were; `leaves`: None where no placement without evictions can come of it either."""
         self._groups = state.groups
+        self._nobody = EvictedRoom((), state.devices)
         self._priority = priority
         self._leaving = leaving
         self._leaves = leaves
@@ -80,7 +80,7 @@ class FutileEviction:
         was_evicted = is_alone and priority_of(self._groups, entry) < self._priority
         if not was_evicted or entry.uid in self._leaving:
             return False
-        return self._leaves is None or not _is_enough(self._leaves, freed, EvictedRoom(()))
+        return self._leaves is None or not _is_enough(self._leaves, freed, self._nobody)
 
 
 def _is_enough(leaves: "list[_Leaf]", freed: FreedRoom, evicted: EvictedRoom) -> bool:
@@ -102,9 +102,12 @@ class _Leaf:
         self._keys = built.keys[g]
         self._lacks_elsewhere = max(group.minimum, 1) if group.domains is None else ALIVE
         self._lacks: dict[Domain, int] = {}
+        of_code: dict[int, int] = {}  # any of its rows
+        for code, row in zip(scope.codes.tolist(), built.rows.tolist(), strict=True):
+            of_code.setdefault(code, row)
         for code, lacking in enumerate(lacks.tolist()):
-            for node in np.arange(len(built.rows))[scope.members(code)][:1].tolist():
-                self._lacks[self._domain(int(built.rows[node])) or ()] = lacking
+            if code in of_code:
+                self._lacks[self._domain(of_code[code]) or ()] = lacking
         self._parts = [(len(pods), amounts(pods[0])) for pods in built.pods[g]]
         self._before: dict[int, int] = {}  # by row, the places that were there at the refusal
         self._added: dict[Domain, dict[int, int]] = {}  # those that have come, by domain and row

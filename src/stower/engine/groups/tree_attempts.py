@@ -15,6 +15,7 @@ from stower.engine.binding.pending_writes import PendingWrites
 from stower.engine.context import Context
 from stower.engine.cycle.pod_attempts import NO_BINDER, PodAttempts, has_binder
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.groups.eviction_pauses import ONGOING, spare_others, why_not_now
 from stower.engine.groups.group_status import (
     FALSE,
     INVALID,
@@ -36,7 +37,6 @@ from stower.engine.groups.tree_cycle import (
 from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.outbox import UNTRACKED
-from stower.engine.preemption.candidates import leaving_victims
 from stower.engine.preemption.pod_eviction import CLUSTER, PodEviction
 from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree, encode_pod_terms
 from stower.engine.queue.scheduling_queue import SchedulingQueue
@@ -55,7 +55,6 @@ from stower.model.kinds import GroupObject, Pod, ResourceClaim
 from stower.model.kinds.pod import PREEMPT_NEVER
 from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.model.times import SECOND_NS
-from stower.state.claim_release import is_releasing_devices
 from stower.state.cluster import ClusterState
 from stower.state.devices import claim_keys
 from stower.state.pod_entry import PodEntry
@@ -71,7 +70,6 @@ NO_ROOM: Final = (
 MORE_FOLLOW: Final = "The group has its minimum; its other pods are tried next"
 UNUSED: Final = ResourceClaimStatus()
 NOTHING: Final[Mapping[str, str | None]] = {}
-ONGOING: Final = "ongoing preemption on nominated nodes"
 
 
 class TreeAttempts:
@@ -336,6 +334,8 @@ class TreeAttempts:
         except ATTEMPT_ERRORS as error:  # tried again with backoff
             message = f"{found.message}. preemption: {error}"
             return self._report(queued, found._replace(message=message, exhausted=True))
+        if victims is not None:
+            queued.futile_count = queued.futile_count + 1 if victims.is_futile else 0
         if not found.exhausted or (victims is not None and victims.is_proved):
             queued.outlasts = find_outlasting(self._state, self._tree_cycle, queued, tree, victims)
         if victims is None:
@@ -353,6 +353,7 @@ class TreeAttempts:
         for node_name in dict.fromkeys(nodes.values()):
             self._eviction.withdraw_nominations(node_name, queued.priority)
         self._eviction.evict(queued, CLUSTER, victims.victims)
+        spare_others(self._state, queued)
         if not queued.is_preempting:
             self._queue.finish_preemption(queued, False, self._state.now_ns)
         return note
@@ -403,8 +404,8 @@ class TreeAttempts:
         own = tree.groups[0].obj.spec.preemption_policy
         if (own or queued.pod.spec.preemption_policy) == PREEMPT_NEVER:
             return VictimPlan([], [], "not eligible due to preemptionPolicy=Never.")
-        if self._awaits_victims(queued):
-            return VictimPlan([], [], ONGOING)
+        if why_not := why_not_now(self._state, queued):
+            return VictimPlan([], [], why_not)
         if not admitted_groups(self._state, tree)[0]:
             # No pod is evicted for more than the minimum.
             cut = [
@@ -435,25 +436,6 @@ class TreeAttempts:
             said.append(feasibility(minimum, have, 0, refused))
         # A tree that has its minimum needs room for its other pods.
         return Feasibility.UNSCHEDULABLE if said[-1] is Feasibility.SUCCESS else said[-1]
-
-    def _awaits_victims(self, queued: QueuedTree) -> bool:
-        """Returns whether its victims are still on their nodes, or others of lower priority are
-        leaving the nodes that its pods are nominated to, or devices are being released there."""
-        if leaving_victims(self._state, queued.victims):
-            return True
-        for member in queued.members.values():
-            nominated, shape = member.entry.nominated_node_name, member.entry.shape
-            row = self._state.row_of(nominated)
-            is_claiming = row >= 0 and (shape.has_claims or shape.extended_requests)
-            if is_claiming and is_releasing_devices(self._state, nominated):
-                return True
-            for entry in self._state.pods_by_row[row].values() if row >= 0 else ():
-                is_deletion_pending = (
-                    entry.is_deletion_pending or entry.pod.metadata.deletion_timestamp is not None
-                )
-                if is_deletion_pending and entry.pod.priority < queued.priority:
-                    return True
-        return False
 
     def _report(
         self, queued: QueuedTree, found: TreeResult, nodes: Mapping[str, str | None] = NOTHING

@@ -284,7 +284,7 @@ class _Attempt:
 
     def problem_without(self, evicted: Sequence[PodEntry]) -> IndexedProblem:
         """See TreeCycle."""
-        room = EvictedRoom(evicted)
+        room = EvictedRoom(evicted, self._state.devices)
         return self._build(
             self._classify_empty, lambda entry: room.constraints(self.amounts(entry))
         )
@@ -518,17 +518,28 @@ class _Attempt:
         ]
         caps = problem.kinds[kind].cap.copy()
         slots = problem.slots(kind, problem.free, slice(0, problem.node_count))
+        first = self._cycle.lasting_rows(self._profile, entries[0])
         for node in np.flatnonzero(slots > 0).tolist():
-            row = int(built.rows[node])
-            with self._state.trial():
-                for count, entry in enumerate(entries[: int(slots[node])]):
-                    if not self._cycle.fits(self._profile, entry, row, lasting=True):
-                        caps[node] = count
-                        # Another choice of devices and volumes may serve more pods.
-                        self._is_cut |= entry.shape.has_claims or entry.shape.has_storage
-                        break
-                    assume_reserved(self._state, self._profile, entry, row)
+            row, most = int(built.rows[node]), min(int(slots[node]), len(entries))
+            fitting = self._count_fitting(entries[:most], row) if first[row] else 0
+            if fitting < most:
+                caps[node] = fitting
+                shape = entries[fitting].shape
+                # Another choice of devices and volumes may serve more pods.
+                self._is_cut |= shape.has_claims or shape.has_storage
         return caps
+
+    def _count_fitting(self, entries: Sequence[PodEntry], row: int) -> int:
+        """Returns how many of these plugins accept on the row, one after another; the first fits
+        there."""
+        if len(entries) == 1:
+            return 1
+        with self._state.trial():
+            for count, entry in enumerate(entries):
+                if count and not self._cycle.fits(self._profile, entry, row, lasting=True):
+                    return count
+                assume_reserved(self._state, self._profile, entry, row)
+        return len(entries)
 
     def _with_caps(self, problem: Problem) -> Problem:
         if not self._caps:

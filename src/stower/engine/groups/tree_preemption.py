@@ -51,12 +51,14 @@ class TreePreemption:
     ) -> VictimPlan:
         """Returns the victims for a refused tree of this priority."""
         state = self._state
-        placed = [e for e in state.placed_pods() if e.pod.metadata.deletion_timestamp is None]
-        lower = [
-            unit
-            for unit in units(state.groups, (e for e in placed if not e.is_deletion_pending))
-            if unit.priority < priority
-        ]
+        may_leave = (
+            entry
+            for entry in state.placed_pods()
+            if (entry.group_name or entry.pod.priority < priority)
+            and entry.pod.metadata.deletion_timestamp is None
+            and not entry.is_deletion_pending
+        )
+        lower = [unit for unit in units(state.groups, may_leave) if unit.priority < priority]
         if not lower:
             return VictimPlan([], [], NONE_FOUND)
         evicted = [entry for unit in lower for entry in unit.pods]

@@ -29,6 +29,10 @@ from stower.state.volumes import has_ephemeral_volumes
 GANG_SCHEDULING: Final = "GangScheduling"
 # Pods times nodes: a search of that size takes some 3 ms, and one for victims ten times that.
 LARGE_SEARCH: Final = 500
+# After so many searches for victims in a row that found that no eviction helps, a tree whose
+# searches are large waits longer between its attempts.
+FUTILE_MAX: Final = 6
+FUTILE_FACTOR: Final = 3
 
 
 class Place(Enum):
@@ -98,6 +102,11 @@ class QueuedEntity:
         """Whether its last attempt was given up for what it cost: it waits for the end of its
         backoff even if nothing else is tried."""
         return False
+
+    @property
+    def backoff_factor(self) -> int:
+        """By how much its backoff is longer than that of others."""
+        return 1
 
     @property
     def preemptor_uid(self) -> str:
@@ -215,8 +224,9 @@ class QueuedTree(QueuedEntity):
     """The unscheduled pods of one pod group tree, which are tried together."""
 
     __slots__ = (
-        "awaits_more", "exhausted_count", "gated", "half_bound_ns", "members", "outlasts",
-        "pairs_searched", "retry_ns", "root", "root_uid", "waits_for",
+        "awaits_more", "exhausted_count", "futile_count", "gated", "half_bound_ns", "members",
+        "outlasts", "pairs_searched", "pause_ns", "retry_ns", "root", "root_uid",
+        "spares_until_ns", "waits_for",
     )  # fmt: skip
 
     def __init__(self, root: GroupKey, profile: Profile, now_ns: int) -> None:
@@ -231,6 +241,9 @@ class QueuedTree(QueuedEntity):
         self.retry_ns = 0  # when it is tried again without any event
         self.exhausted_count = 0  # attempts in a row whose search budget ran out
         self.pairs_searched = 0  # by the last attempt: its pods times the nodes
+        self.futile_count = 0  # searches in a row that found that no eviction helps
+        # Until then it evicts nobody, and how long that pause is, see groups/eviction_pauses.py.
+        self.spares_until_ns = self.pause_ns = 0
         # While its placement waits for answers: whether an event is not the last of these.
         self.awaits_more: Callable[[ClusterEvent], bool] | None = None
         # Where its refusal is known to be lasting: whether it is despite the room of a pod.
@@ -251,6 +264,11 @@ class QueuedTree(QueuedEntity):
     def is_costly(self) -> bool:
         """Whether its last search ran out of budget, or was a large one."""
         return self.exhausted_count > 0 or self.pairs_searched >= LARGE_SEARCH
+
+    @property
+    def backoff_factor(self) -> int:
+        """By how much its backoff is longer than that of others."""
+        return FUTILE_FACTOR if self.futile_count > FUTILE_MAX and self.is_costly else 1
 
     @property
     def preemptor_uid(self) -> str:

@@ -499,7 +499,8 @@ class SchedulingQueue:
         self, entity: QueuedEntity, now_ns: int, has_changed: bool = False
     ) -> None:
         """`has_changed`: the entity itself has, so that its next attempt is another one."""
-        due_ns = entity.tried_ns + self.delay_ns(entity.unschedulable_count)
+        delay_ns = self.delay_ns(entity.unschedulable_count) * entity.backoff_factor
+        due_ns = entity.tried_ns + delay_ns
         if due_ns > now_ns and entity.is_costly and not has_changed:
             self._to_error_backoff(entity, due_ns)
         elif due_ns > now_ns:

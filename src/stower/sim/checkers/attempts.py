@@ -9,9 +9,11 @@ as upstream's.
 import re
 from collections.abc import Iterable, Mapping
 from enum import Flag, auto
+from functools import cache
 from typing import Final
 
 from stower.devices.negotiation.scheduling import NO_PLACE_FOR_GROUP, WAITS_FOR_GROUP
+from stower.engine.groups.eviction_pauses import SPARES
 from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import Event, Listed, WriteFailed, WriteOk
@@ -20,7 +22,7 @@ from stower.model.kinds import GROUPS, STORAGE, Node, Pod
 from stower.model.kinds.pod import DISRUPTION_TARGET
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
-from stower.sim.checkers.step_reader import ObjectChange, StepReader
+from stower.sim.checkers.step_reader import ObjectChange
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.vm_load import SCHEDULER
 
@@ -76,7 +78,7 @@ GROUP: Final = "its pod group"
 # What is said of groups that are tried again at a time of their own.
 TIMED_TEXTS: Final = re.compile(
     "search budget ran out|^waiting for|partially bound|^no suitable node for "
-    f"|{WAITS_FOR_GROUP}|{NO_PLACE_FOR_GROUP}"
+    f"|{WAITS_FOR_GROUP}|{NO_PLACE_FOR_GROUP}|{SPARES}"
 )
 
 
@@ -106,7 +108,7 @@ class Attempts(Checker):
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)
-        self._reader = StepReader()
+        self._reader = court.step_reader
         self._refused: dict[str, _Refusal] = {}  # by uid
         self._last: dict[Kind, int] = {}  # the number of the last change of each kind
         self._number = 0
@@ -142,7 +144,7 @@ class Attempts(Checker):
 
     def _add(self, kinds: Kind) -> None:
         self._number += 1
-        for kind in kinds:
+        for kind in _members(kinds):
             self._last[kind] = self._number
 
     def _on_answer(self, event: WriteOk | WriteFailed) -> None:
@@ -218,13 +220,18 @@ class Attempts(Checker):
         passed_ns = decision.at_ns - before.at_ns
         if before.own or passed_ns >= FLUSH_NS or not before.plugins:
             return
-        if any(self._last.get(kind, 0) > before.number for kind in before.kinds):
+        if any(self._last.get(kind, 0) > before.number for kind in _members(before.kinds)):
             return
         raise self.violation(
             f"pod {decision.namespace}/{decision.name} is tried again {passed_ns / SECOND_NS:.3f} "
             f"s after it was refused by {before.plugins}, and nothing has changed that concerns "
             f"them: {decision.message}"
         )
+
+
+@cache
+def _members(kinds: Kind) -> tuple[Kind, ...]:
+    return tuple(kinds)
 
 
 def _concerns(plugins: Iterable[str]) -> Kind:

@@ -9,6 +9,8 @@ from stower.framework.writes import Write
 from stower.model.kinds import Node, Pod
 from stower.model.resources import PODS, Amounts, amounts, node_room, pod_requests
 from stower.sim.agenda import Agenda
+from stower.sim.checkers.preemption_log import PreemptionLog
+from stower.sim.checkers.step_reader import StepReader
 from stower.sim.resource_drivers import Negotiators
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Change, Server
@@ -32,6 +34,9 @@ class Court(Protocol):
     build: Callable[[], Engine]
     negotiators: Negotiators
     active_ns: int  # after this, nothing goes wrong any more
+    # What several laws read of the same steps.
+    step_reader: StepReader
+    preemption_log: PreemptionLog
 
 
 class Checker:

@@ -66,14 +66,16 @@ class HoldAndWait(Checker):
         """Yields allocated claims whose pods all have no node, with one of these pods."""
         server = self.court.server
         users: dict[str, list[Pod]] = {}
-        for pod in server.all(Pod).values():
+        for pod in server.pods_on("").values():
             for key in used_claim_keys(pod) if not pod.is_terminal else ():
                 users.setdefault(key, []).append(pod)
+        for pod in server.all(Pod).values() if users else ():
+            if pod.spec.node_name and not pod.is_terminal:
+                for key in used_claim_keys(pod):
+                    users.pop(key, None)
         for key, pods in users.items():
             claim = server.get(ResourceClaim, key)
             if claim is None or claim.status.allocation is None or is_leaving(claim):
-                continue
-            if any(pod.spec.node_name for pod in pods):
                 continue
             holding = {user.uid for user in claim.status.reserved_for or ()}
             holding.add(claim.metadata.controller_uid)  # made for the pod

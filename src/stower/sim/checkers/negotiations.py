@@ -99,7 +99,7 @@ class Negotiations(Checker):
             )
         pod = self.court.server.get(Pod, key)
         if spec.round > rounds and pod is not None and pod.metadata.uid == said.owner_uid:
-            used = self._list_used(pod, self._claims())
+            used = self._list_used(pod)
             own = [c for c in used if c.status.allocation is None and is_delayed(c)]
             now = self._could_go(pod, used, own) if own else frozenset()
             names = names & now if count else now
@@ -155,15 +155,18 @@ class Negotiations(Checker):
                         "which is not allocated"
                     )
         for pod in self.court.server.pods_on("").values():
-            self._check_waiting(pod, claims)
+            self._check_waiting(pod)
 
-    def _list_used(self, pod: Pod, claims: dict[str, ResourceClaim]) -> list[ResourceClaim]:
+    def _list_used(self, pod: Pod) -> list[ResourceClaim]:
+        server = self.court.server
+        classes = server.all(ResourceClass)
         names = [e.resource_claim_name for e in pod.spec.resource_claims or ()]
         names += [s.resource_claim_name for s in pod.status.resource_claim_statuses or ()]
-        return [c for n in names if n and (c := claims.get(f"{pod.metadata.namespace}/{n}"))]
+        found = [server.get(ResourceClaim, f"{pod.metadata.namespace}/{n}") for n in names if n]
+        return [claim for claim in found if claim is not None and driver_of(claim, classes)]
 
-    def _check_waiting(self, pod: Pod, claims: dict[str, ResourceClaim]) -> None:
-        used = self._list_used(pod, claims)
+    def _check_waiting(self, pod: Pod) -> None:
+        used = self._list_used(pod)
         if pod.is_terminal or not used:
             return
         if self.court.agenda.now_ns - self._left_ns < TAKEN_NS:

@@ -36,10 +36,11 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import DISRUPTION_TARGET
 from stower.model.selectors import LabelSelector
-from stower.sim.checkers.checker import Court
+from stower.sim.agenda import Agenda
 from stower.sim.checkers.group_roots import root_group
 from stower.sim.checkers.step_reader import ObjectChange, StepReader
 from stower.sim.scheduler import SchedulerProcess
+from stower.sim.server import Server
 
 BY_GROUP: Final = "Preempted by podgroup "
 IN_MEMORY: Final = "(in kube-scheduler memory)"
@@ -90,21 +91,31 @@ class Preemption:
 class PreemptionLog:
     """All preemptions after which nothing has changed yet."""
 
-    def __init__(self, court: Court) -> None:
-        self._court = court
-        self._reader = StepReader()
+    def __init__(self, server: Server, agenda: Agenda, reader: StepReader) -> None:
+        self._server = server
+        self._agenda = agenda
+        self._reader = reader
+        self._event: Event | None = None  # the last that was read, and what came of it
+        self._again: list[tuple[Preemption, Preemption]] = []
         self.open: dict[str, Preemption] = {}  # by the preemptor's uid
         self._started: dict[str, Preemption] = {}  # of groups: no Event has named a victim yet
         self._subjects: dict[int, str] = {}  # uids that unanswered writes are about, by id
         self._deleted: set[str] = set()  # uids of pods whose deletion was written
         self.ends: dict[str, int] = {}  # how preemptions ended, for reports
+        self.begun: list[Preemption] = []  # in the last step
+        self.placed: list[str] = []  # uids of preemptors that were placed in the last step
 
     def read(
         self, process: SchedulerProcess, event: Event, writes: list[Write]
     ) -> list[tuple[Preemption, Preemption]]:
         """Takes a step. Returns preemptions without any change since an earlier one for the same
-        preemptor: the earlier, the new."""
+        preemptor: the earlier, the new. Every law that asks for a step gets the same."""
+        if event is self._event:
+            return self._again
+        self._event = event
         step = self._reader.read(process, event)
+        self.begun.clear()
+        self.placed.clear()
         if step.is_first:
             self._end_all("restart")
             self._started.clear()
@@ -128,6 +139,7 @@ class PreemptionLog:
                 self._subjects[write.id] = _subject(write)
             if isinstance(write, DeletePod):
                 self._deleted.add(write.uid)
+        self._again = again
         return again
 
     # Beginnings
@@ -142,6 +154,7 @@ class PreemptionLog:
         if decision.outcome is not Outcome.UNSCHEDULABLE:
             self._end(uid, "placed" if decision.outcome is Outcome.PLACED else "error")
             if decision.outcome is Outcome.PLACED:
+                self.placed.append(uid)
                 self._on_placement(pod, decision.node_name)
             return []
         nominated = {
@@ -178,6 +191,7 @@ class PreemptionLog:
     def _begin(self, new: Preemption) -> list[tuple[Preemption, Preemption]]:
         earlier = self.open.get(new.uid)
         self.open[new.uid] = new
+        self.begun.append(new)
         return [(earlier, new)] if earlier is not None else []
 
     def _follow_groups(self, decisions: Iterable[Decision], writes: list[Write]) -> None:
@@ -216,7 +230,7 @@ class PreemptionLog:
         """Returns the uid of the root of the pod's groups, or the pod's."""
         if not pod.group_name:
             return pod.metadata.uid
-        root = root_group(self._court.server, pod)
+        root = root_group(self._server, pod)
         return root.metadata.uid if root is not None else ""
 
     # Ends
@@ -260,7 +274,7 @@ class PreemptionLog:
             return
         for one in self.open.values():
             if one.victims.pop(uid, None) and not one.victims:
-                one.gone_ns = self._court.agenda.now_ns
+                one.gone_ns = self._agenda.now_ns
 
     def _ended_by(self, one: Preemption, change: ObjectChange) -> str:
         """Returns how a change ends a preemption, "" where it does not."""

@@ -9,7 +9,6 @@ from stower.framework.events import Event
 from stower.framework.writes import Write
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
-from stower.sim.checkers.preemption_log import PreemptionLog
 from stower.sim.scheduler import SchedulerProcess
 
 # Longer than the longest backoff, with messages that take 3 s each way.
@@ -23,7 +22,7 @@ class Preemptions(Checker):
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)
-        self._log = PreemptionLog(court)
+        self._log = court.preemption_log
 
     def on_step(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         """Record evictions, and what happens after them."""

@@ -42,6 +42,7 @@ class StepReader:
         self._life: tuple[str, int] = ("", 0)
         self._objects: dict[tuple[type, str], ApiObject] = {}
         self._last: Decision | None = None
+        self._read: tuple[SchedulerProcess, Event, Step] | None = None
 
     def pod(self, key: str) -> Pod | None:
         """Returns the pod of that namespace and name, as last shown."""
@@ -49,7 +50,9 @@ class StepReader:
         return found if isinstance(found, Pod) else None
 
     def read(self, process: SchedulerProcess, event: Event) -> Step:
-        """Returns what one step of the process shows."""
+        """Returns what the last step of the process shows; every law that asks gets the same."""
+        if self._read is not None and self._read[0] is process and self._read[1] is event:
+            return self._read[2]
         life = (process.name, process.lives)
         is_first = life != self._life
         if is_first:
@@ -60,7 +63,9 @@ class StepReader:
             changes = tuple(self._observe(event.object, event.type is WatchType.DELETED))
         elif isinstance(event, Listed):
             changes = tuple(self._list(event.objects))
-        return Step(is_first, changes, self._new_decisions(process))
+        step = Step(is_first, changes, self._new_decisions(process))
+        self._read = process, event, step
+        return step
 
     def _observe(self, obj: ApiObject, is_deleted: bool) -> Iterator[ObjectChange]:
         key = (type(obj), obj.metadata.key)
