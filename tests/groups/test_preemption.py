@@ -8,10 +8,10 @@ import pytest
 
 from stower.assembly import build_engine
 from stower.engine.groups import tree_cycle
-from stower.framework.writes import CreateEvent, DeletePod, PatchPodStatus
+from stower.framework.writes import CreateEvent, DeletePod, PatchObject, PatchPodStatus
 from stower.groups.placement import Answer, ExhaustedSearch, place
 from stower.groups.problem import Problem
-from stower.model.kinds import Pod
+from stower.model.kinds import Pod, ResourceClaim
 from tests.builders import make_node, make_pod
 from tests.device_builders import (
     GPU,
@@ -461,6 +461,30 @@ def test_devices_of_more_important_pods_are_known_to_stay(monkeypatch: pytest.Mo
         api.wait(10)
     assert set() == gone(api)
     assert 1 == len(searches)
+
+
+class HoldingClaims(Agreeing):
+    """An API that does not answer patches of claims."""
+
+    def _carry_out(self, write: Any) -> None:
+        if not (isinstance(write, PatchObject) and write.view is ResourceClaim):
+            super()._carry_out(write)
+
+
+def test_a_device_that_is_being_allocated_for_an_extended_resource_is_preempted_for() -> None:
+    """The claim is there, and its allocation is not in the API yet: it counts all the same."""
+    by_name = {"example.com/gpu": "1"}
+    api = HoldingClaims(
+        build_engine(), make_node("n1"), device_slice("n1", device("d")),
+        device_class(extendedResourceName="example.com/gpu"), make_pod("low", requests=by_name),
+    )  # fmt: skip
+    assert {} == api.bound
+    api.put(make_group("g", 1, priority=10))
+    for pod in members("g", 1, requests=by_name, **HIGH):
+        api.put(pod)
+    api.wait(2)
+    notes = [write.note for write in api.writes if isinstance(write, CreateEvent)]
+    assert any("Preempted by podgroup" in note for note in notes)
 
 
 def test_who_leaves_for_a_device_may_spare_who_was_to_leave_for_room() -> None:

@@ -71,11 +71,11 @@ class EvictedRoom:
     def _count_devices(self, entry: PodEntry) -> int:
         devices, requests = self._devices, entry.shape.extended_requests
         claims = [devices.claim(key) for key in used_claim_keys(entry.pod)]
-        if any(column.name in devices.class_by_resource for column, _ in requests):
-            extended = devices.extended_resource_claim(entry.uid)
-            if extended is None:
-                return UNKNOWN  # it is being made
-            claims.append(extended)
+        extended = devices.extended_resource_claim(entry.uid)
+        if extended is not None:  # its allocation may be assumed, and is not in the API yet
+            claims.append(devices.claim(extended.metadata.key))
+        elif any(column.name in devices.class_by_resource for column, _ in requests):
+            return UNKNOWN  # it is being made
         allocations = (claim.status.allocation for claim in claims if claim is not None)
         return sum(len(each.devices.results or ()) for each in allocations if each is not None)
 

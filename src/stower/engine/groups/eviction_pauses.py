@@ -26,7 +26,8 @@ def why_not_now(state: ClusterState, queued: QueuedTree) -> str:
     if awaits_victims(state, queued):
         return ONGOING
     if queued.spares_until_ns > state.now_ns:
-        queued.retry_ns = queued.spares_until_ns
+        is_due_before = state.now_ns < queued.retry_ns < queued.spares_until_ns
+        queued.retry_ns = queued.retry_ns if is_due_before else queued.spares_until_ns
         return SPARES
     return ""
 
