@@ -69,6 +69,28 @@ def test_a_refused_patch_is_tried_again_and_its_room_stays_reserved() -> None:
 
 
 @pytest.mark.behaviour("S4.22")
+@pytest.mark.parametrize("shows", [False, True])
+def test_a_write_without_an_answer_is_not_repeated_on_a_node_that_is_over_full_by_now(
+    shows: bool,
+) -> None:
+    """Another profile has filled the node meanwhile. The room stays reserved for as long as the
+    write may yet show; what the VM shows was approved, and is written again."""
+    rig = Rig()
+    rig.fails = [504]
+    rig.start(vm_pod(node="n1", use=(1, 1), requested=(3, 1), approved=(1, 1)))
+    assert 1 == len(rig.patches())
+    rig.put(make_pod("p", node="n1", cpu="2"))
+    if shows:
+        rig.put(virtual_machine("vm1", approved=(3, 1)))
+        assert [amount(3, 1)] == [p.operations[-1]["value"] for p in rig.advance(5).patches()]
+        return
+    assert [] == rig.advance(20).patches()
+    assert 5000 == rig.reserved()[0]
+    assert [amount(2, 1)] == [p.operations[-1]["value"] for p in rig.advance(30).patches()]
+    assert 4000 == rig.reserved()[0]
+
+
+@pytest.mark.behaviour("S4.22")
 def test_what_is_given_back_counts_until_the_pod_shows_it() -> None:
     pod = vm_pod(node="n1", use=(1, 2), requested=(4, 4), approved=(4, 4))
     rig = Rig().start(pod)

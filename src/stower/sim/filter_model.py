@@ -134,18 +134,20 @@ class FilterModel:
     ) -> list[str]:
         """Returns the names of the nodes on which the pod fits. counts_vms: the pod's profile
         counts what is reserved for VMs. without_devices: the pod's claims are not looked at."""
-        of_pod = [self._group(pod), self._volumes(pod), self._warmth(pod)]
-        if None in of_pod:
+        found = (self._group(pod), self._volumes(pod), self._warmth(pod))
+        of_pod = [predicate for predicate in found if predicate is not None]
+        if len(of_pod) < len(found):
             return []
         nominated = list(self._nominated(pod))
         want = {**requested(_without_claim(pod)), PODS: 1}
         nodes = [
             node
             for node in self._server.all(Node).values()
-            if self._has_room(node, want, nominated) and self._is_open(node, pod, nominated)
+            if self._has_room(node, want, nominated)
+            and self._is_open(node, pod, nominated)
+            and all(predicate(node) for predicate in of_pod)
         ]
         builders: list[Callable[[], Predicate | None]] = [
-            *(lambda predicate=predicate: predicate for predicate in of_pod),
             lambda: self._vm_room(pod) if counts_vms else _anywhere,
             lambda: self._spread(pod, []),
             lambda: self._affinity(pod, []),

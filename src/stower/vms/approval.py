@@ -15,7 +15,7 @@ from stower.model.times import SECOND_NS
 from stower.vms.amounts import Resources, resources_text
 from stower.vms.enforcer import CAME, EXPECTS, Answer, Enforcer, Steps, TrackedNode
 from stower.vms.migrations import PREFIX, migration_of
-from stower.vms.nodes import InvalidHoldingError
+from stower.vms.nodes import InvalidHoldingError, VmNode
 from stower.vms.notes import ERROR, INFO, WARN
 from stower.vms.pods import (
     APPROVED,
@@ -44,10 +44,24 @@ class _Grant(NamedTuple):
     short: bool
 
 
+class _Counted(NamedTuple):
+    """A pod as it shows itself; with what else is known to be approved; and with all that is set
+    aside for it, also by writes of which nobody knows what became of them."""
+
+    shown: PodState
+    sure: PodState
+    held: PodState
+
+
 def handle_pod(
-    enforcer: Enforcer, event: EventKind, pod: Pod, least: Resources = NOTHING
+    enforcer: Enforcer,
+    event: EventKind,
+    pod: Pod,
+    least: Resources = NOTHING,
+    of_vm: Resources = NOTHING,
 ) -> Result | Steps:
-    """A pod has come, changed or gone. least: what is set aside for it at least."""
+    """A pod has come, changed or gone. least: what is set aside for it at least; of_vm: what its VM
+    shows as approved."""
     if enforcer.config.ignores(pod.metadata.namespace):
         return Result()
     if event not in CAME:
@@ -72,21 +86,18 @@ def handle_pod(
     if known is None:
         return Result(0, f'pod\'s node "{node_name}" is not present in local state')
     try:
-        return _update(enforcer, event, pod, state, known, least)
+        sure = _raise_reserved(state, of_vm)
+        counted = _Counted(state, sure, _raise_reserved(sure, least))
+        return _update(enforcer, event, pod, counted, known)
     finally:
         enforcer.on_node_change(known)
 
 
 def _update(
-    enforcer: Enforcer,
-    event: EventKind,
-    pod: Pod,
-    state: PodState,
-    known: TrackedNode,
-    least: Resources,
+    enforcer: Enforcer, event: EventKind, pod: Pod, counted: _Counted, known: TrackedNode
 ) -> Result | Steps:
+    state, _, held = counted
     notes, uid = enforcer.notes, state.uid
-    held = _raise_reserved(state, least)
     if uid in known.node.pods:
         if event not in EXPECTS:
             notes.add(WARN, "Updating Pod that unexpectedly exists in local state", pod.key)
@@ -123,7 +134,7 @@ def _update(
     owner = vm_owner(pod)
     if owner is not None and not owner.controller:
         return Result()  # a migration has ended, and the VM runs in another pod
-    return _approve(enforcer, pod, state, held, known)
+    return _approve(enforcer, pod, counted, known)
 
 
 def _raise_reserved(state: PodState, least: Resources) -> PodState:
@@ -136,10 +147,17 @@ def _raise_reserved(state: PodState, least: Resources) -> PodState:
     )
 
 
-def _approve(
-    enforcer: Enforcer, pod: Pod, state: PodState, held: PodState, known: TrackedNode
-) -> Result | Steps:
-    """Grant what can be granted. held: the pod as it is counted, which may be more than it says."""
+def _is_too_late(node: VmNode, granted: PodState, sure: PodState) -> bool:
+    """Whether what was granted before, by a write of which nobody knows what became of it, has no
+    room any more."""
+    return (node.cpu.is_over and granted.cpu.reserved > sure.cpu.reserved) or (
+        node.memory.is_over and granted.memory.reserved > sure.memory.reserved
+    )
+
+
+def _approve(enforcer: Enforcer, pod: Pod, counted: _Counted, known: TrackedNode) -> Result | Steps:
+    """Grant what can be granted."""
+    state, sure, held = counted
     granted = known.node.granted(held)
     short = any(h.requested != h.reserved for h in (granted.cpu, granted.memory))
     uid, notes = state.uid, enforcer.notes
@@ -152,6 +170,9 @@ def _approve(
         if short:
             notes.add(WARN, "Unable to satisfy requested resources for Pod", pod.key)
         return Result(AGAIN_NS, SHORT) if short else Result()
+    if _is_too_late(known.node, granted, sure):
+        notes.add(WARN, "Not patching VirtualMachine again because its Node is over full", pod.key)
+        return Result(AGAIN_NS, SHORT)
     last_ns = known.patched_ns.get(uid)
     wait_ns = enforcer.config.patch_retry_wait_seconds * SECOND_NS
     if last_ns is not None and enforcer.now_ns < last_ns + wait_ns:

@@ -314,7 +314,7 @@ class VmScheduling:
             if event in (EventKind.DELETED, EventKind.EPHEMERAL):
                 self._written.forget(item.key.uid)
             pod, least = self._written.with_approvals(item.object, enforcer.now_ns)
-            return handle_pod(enforcer, event, pod, self._approved.with_vm(pod, least))
+            return handle_pod(enforcer, event, pod, least, self._approved.of_pod(pod))
         if item.key.kind == NODE:
             return self._handle_node(event, item.object)
         return enforcer.handle_migration(event, item.object)

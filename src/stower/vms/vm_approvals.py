@@ -56,16 +56,12 @@ class VmApprovals:
         if owner is not None and self._pods.get(owner.uid) == pod.metadata.uid:
             del self._pods[owner.uid]
 
-    def with_vm(self, pod: Pod, least: Resources) -> Resources:
-        """Returns what is to be set aside for the pod at least: no less than `least`, nor than what
-        is approved for the VM that runs in it."""
+    def of_pod(self, pod: Pod) -> Resources:
+        """Returns what is approved for the VM that runs in the pod."""
         owner = vm_owner(pod)
         if owner is None or not owner.controller or not is_true(pod, AUTOSCALING):
-            return least
-        approved = self._approved.get(owner.uid)
-        if approved is None:
-            return least
-        return Resources(max(least.cpu, approved.cpu), max(least.memory, approved.memory))
+            return NOTHING
+        return self._approved.get(owner.uid, NOTHING)
 
 
 def _read(vm: VirtualMachine) -> Resources:

@@ -420,8 +420,9 @@ class WarmCapacity:
         seen = (self.state.node_log.position, self.state.layout_generation, pools)
         if self.told.has_labeled and not self.told.has_stale_labels and seen == self._labeled:
             return []
+        writes = self.told.labels(self._labels(), self.state, next_id)
         self._labeled = seen
-        return self.told.labels(self._labels(), self.state, next_id)
+        return writes
 
     def _labels(self) -> dict[int, dict[str, bool]]:
         """Which labels nodes are to have, and which not: ready for users; and the newest, where

@@ -12,6 +12,7 @@ from stower.engine.queue.entities import QueuedTree
 from stower.model.times import SECOND_NS
 from stower.state.claim_release import is_releasing_devices
 from stower.state.cluster import ClusterState
+from stower.state.devices import may_use_devices
 
 ONGOING: Final = "ongoing preemption on nominated nodes"
 SPARES: Final = "spares other pods for a while: drivers refused the room that was made before"
@@ -38,9 +39,9 @@ def awaits_victims(state: ClusterState, queued: QueuedTree) -> bool:
     if leaving_victims(state, queued.victims):
         return True
     for member in queued.members.values():
-        nominated, shape = member.entry.nominated_node_name, member.entry.shape
+        nominated = member.entry.nominated_node_name
         row = state.row_of(nominated)
-        is_claiming = row >= 0 and (shape.has_claims or shape.extended_requests)
+        is_claiming = row >= 0 and may_use_devices(member.entry)
         if is_claiming and is_releasing_devices(state, nominated):
             return True
         for entry in state.pods_by_row[row].values() if row >= 0 else ():

@@ -29,8 +29,8 @@ from stower.state.volumes import has_ephemeral_volumes
 GANG_SCHEDULING: Final = "GangScheduling"
 # Pods times nodes: a search of that size takes some 3 ms, and one for victims ten times that.
 LARGE_SEARCH: Final = 500
-# After so many searches for victims in a row that found that no eviction helps, a tree whose
-# searches are large waits longer between its attempts.
+# After so many searches for victims that found that no eviction helps, a tree whose searches are
+# large waits longer between its attempts.
 FUTILE_MAX: Final = 6
 FUTILE_FACTOR: Final = 3
 
@@ -241,7 +241,8 @@ class QueuedTree(QueuedEntity):
         self.retry_ns = 0  # when it is tried again without any event
         self.exhausted_count = 0  # attempts in a row whose search budget ran out
         self.pairs_searched = 0  # by the last attempt: its pods times the nodes
-        self.futile_count = 0  # searches in a row that found that no eviction helps
+        # Searches that found that no eviction helps, since the last other answer about victims.
+        self.futile_count = 0
         # Until then it evicts nobody, and how long that pause is, see groups/eviction_pauses.py.
         self.spares_until_ns = self.pause_ns = 0
         # While its placement waits for answers: whether an event is not the last of these.

@@ -1,5 +1,6 @@
 """The interface of a checker, and helpers that several checkers share."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
 
@@ -110,3 +111,12 @@ def describe_shortage(node: Node, pods: Iterable[Pod]) -> str:
         if amount > room.get(name, 0):
             return f"{amount} of {name}, more than the {room.get(name, 0)} allocatable"
     return ""
+
+
+def count_recent(times_ns: deque[int], now_ns: int, within_ns: int) -> int:
+    """Adds this moment to the times, drops those that are longer ago, and returns how many are
+    left."""
+    times_ns.append(now_ns)
+    while now_ns - times_ns[0] > within_ns:
+        times_ns.popleft()
+    return len(times_ns)

@@ -8,7 +8,7 @@ from typing import Final
 from stower.framework.events import Event
 from stower.framework.writes import Write
 from stower.model.times import SECOND_NS
-from stower.sim.checkers.checker import Checker, Court
+from stower.sim.checkers.checker import Checker, Court, count_recent
 from stower.sim.scheduler import SchedulerProcess
 
 # Of one preemptor that is not placed between: so many evictions in so long.
@@ -37,10 +37,7 @@ class Evictions(Checker):
         now_ns = self.court.agenda.now_ns
         for new in self._log.begun:
             times = self._times.setdefault(new.uid, deque())
-            times.append(now_ns)
-            while times[0] < now_ns - WINDOW_NS:
-                times.popleft()
-            if len(times) > IN_VAIN_MAX:
+            if count_recent(times, now_ns, WINDOW_NS) > IN_VAIN_MAX:
                 raise self.violation(
                     f"for {new.who}, pods are evicted {len(times)} times within "
                     f"{WINDOW_NS // SECOND_NS} s, at last {', '.join(new.names)}, want at most "

@@ -6,7 +6,7 @@ from typing import Final
 from stower.framework.events import WatchType
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.times import SECOND_NS
-from stower.sim.checkers.checker import Checker, Court
+from stower.sim.checkers.checker import Checker, Court, count_recent
 from stower.sim.server import Change
 
 HOUR_NS: Final = 3_600 * SECOND_NS
@@ -69,10 +69,7 @@ class FutileAllocations(Checker):
 
     def _count(self, claim: ResourceClaim, ended_ns: deque[int]) -> None:
         now_ns = self.court.agenda.now_ns
-        ended_ns.append(now_ns)
-        while now_ns - ended_ns[0] > HOUR_NS:
-            ended_ns.popleft()
-        if len(ended_ns) > FUTILE_MAX:
+        if count_recent(ended_ns, now_ns, HOUR_NS) > FUTILE_MAX:
             raise self.violation(
                 f"claim {claim.metadata.key} was allocated {len(ended_ns)} times within "
                 f"{(now_ns - ended_ns[0]) // SECOND_NS} s without a pod that was bound with it, "
