@@ -29,7 +29,7 @@ from stower.model.selectors import LabelSelector, node_selector_matches
 from stower.model.taints import Taint, is_tolerated
 from stower.sim.device_fit import DeviceFits, Devices
 from stower.sim.kubelet_admission import has_affinity, have_port_conflict, requested
-from stower.sim.server import Change, Server
+from stower.sim.server import Change, Server, group_key_of
 from stower.sim.vm_holdings import reserved_amounts
 from stower.state.volumes import claims_of, is_made_for
 from stower.vms.ledger import amounts_of
@@ -216,12 +216,16 @@ class FilterModel:
     # All nodes
 
     def _everybody(self, nominated: Iterable[Placed]) -> Iterator[Placed]:
-        for pod in self._server.all(Pod).values():
+        yield from self._placed(self._server.all(Pod).values())
+        yield from nominated
+
+    def _placed(self, pods: Iterable[Pod]) -> Iterator[Placed]:
+        """Those of the pods that are placed, and all pods that are about to be."""
+        for pod in pods:
             if pod.spec.node_name and not pod.is_terminal:
                 yield Placed(pod, pod.spec.node_name)
         for placed in self._in_flight.values():
             yield from placed
-        yield from nominated
 
     def _labels(self, node_name: str) -> Mapping[str, str]:
         node = self._server.get(Node, node_name)
@@ -232,22 +236,23 @@ class FilterModel:
         for pods that are placed with them."""
         if not pod.group_name:
             return _anywhere
-        group = self._server.get(PodGroup, f"{pod.metadata.namespace}/{pod.group_name}")
+        key = group_key_of(pod)
+        group = self._server.get(PodGroup, key)
         if group is None or group.spec.parent_composite_pod_group_name:
             return None
         placed = [
             one.node_name
-            for one in self._everybody(())
-            if one.pod.group_name == pod.group_name
-            and one.pod.metadata.namespace == pod.metadata.namespace
+            for one in self._placed(self._server.pods_of(key).values())
+            if one.pod.group_name
+            and group_key_of(one.pod) == key
             and one.pod.metadata.deletion_timestamp is None
         ]
         if len(placed) < group.minimum or group.spec.resource_claims:
             return None
         constraints = group.spec.scheduling_constraints
-        key = constraints.key if constraints is not None else ""
-        domains = {self._labels(name).get(key) for name in placed}
-        return lambda node: not key or {(node.metadata.labels or {}).get(key)} == domains
+        label = constraints.key if constraints is not None else ""
+        domains = {self._labels(name).get(label) for name in placed}
+        return lambda node: not label or {(node.metadata.labels or {}).get(label)} == domains
 
     def _volumes(self, pod: Pod) -> Predicate | None:
         """Claims that are bound, or whose volumes are made where the pod goes."""

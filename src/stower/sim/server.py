@@ -52,6 +52,7 @@ class Server:
         self._objects: dict[type, dict[str, ApiObject]] = {}
         self._made_ns: dict[str, int] = {}
         self._pods_on: dict[str, dict[str, Pod]] = {}  # by node, "" for none, and key
+        self._pods_of: dict[str, dict[str, Pod]] = {}  # by the key of the PodGroup, and key
 
     # Reading
 
@@ -71,6 +72,10 @@ class Server:
         """The pods of a node, those without one for "". Read only."""
         return self._pods_on.get(node_name) or {}
 
+    def pods_of(self, group_key: str) -> dict[str, Pod]:
+        """The pods of a PodGroup, whether or not that exists. Read only."""
+        return self._pods_of.get(group_key) or {}
+
     def list_objects(self) -> Iterator[ApiObject]:
         """All objects, pods last."""
         for view, objects in self._objects.items():
@@ -89,9 +94,14 @@ class Server:
         old = objects.get(key)
         objects[key] = obj = self._assign_version(obj)
         if isinstance(obj, Pod):
-            if isinstance(old, Pod) and old.spec.node_name != obj.spec.node_name:
-                del self._pods_on[old.spec.node_name][key]
+            if isinstance(old, Pod):
+                if old.spec.node_name != obj.spec.node_name:
+                    del self._pods_on[old.spec.node_name][key]
+                if old.group_name and old.group_name != obj.group_name:
+                    self._leave_group(old)
             self._pods_on.setdefault(obj.spec.node_name, {})[key] = obj
+            if obj.group_name:
+                self._pods_of.setdefault(group_key_of(obj), {})[key] = obj
         self._publish_change(kind, obj)
 
     def remove(self, obj: ApiObject) -> None:
@@ -102,7 +112,15 @@ class Server:
             del objects[obj.metadata.key]
             if isinstance(found, Pod):
                 del self._pods_on[found.spec.node_name][obj.metadata.key]
+                if found.group_name:
+                    self._leave_group(found)
             self._publish_change(WatchType.DELETED, self._assign_version(found))
+
+    def _leave_group(self, pod: Pod) -> None:
+        group_key = group_key_of(pod)
+        del self._pods_of[group_key][pod.metadata.key]
+        if not self._pods_of[group_key]:
+            del self._pods_of[group_key]
 
     def delete_pod(self, pod: Pod) -> None:
         """As DELETE does: at once where it has no node, else it is told to end."""
@@ -246,6 +264,11 @@ class Server:
             self.forgotten = self.history.popleft()[0]
         for tell in self.tell:
             tell(change)
+
+
+def group_key_of(pod: Pod) -> str:
+    """The key of the PodGroup that a pod of a group names."""
+    return f"{pod.metadata.namespace}/{pod.group_name}"
 
 
 def _key(write: ObjectWrite | PatchPodStatus) -> str:

@@ -410,28 +410,37 @@ class WarmCapacity:
         return writes + self.told.status(pool, self._status(pool, nodes, entries), now_ns, next_id)
 
     def _label_nodes(self, next_id: Callable[[], int]) -> list[Write]:
-        """Returns the writes of labels. Looks at no node while nothing has changed and all nodes
-        have their labels."""
+        """Returns the writes of labels. While pools stay as they are and all nodes have their
+        labels, looks only at nodes that have changed."""
         pools = tuple(
             (pool.key, pool.spec, nodes.rows_by_age, nodes.ready.tobytes())
             for pool in self.pools.values()
             for nodes in (self.nodes_of(pool),)
         )
-        seen = (self.state.node_log.position, self.state.layout_generation, pools)
-        if self.told.has_labeled and not self.told.has_stale_labels and seen == self._labeled:
-            return []
-        writes = self.told.labels(self._labels(), self.state, next_id)
+        log, (position, *before) = self.state.node_log, self._labeled
+        seen = (log.position, self.state.layout_generation, pools)
+        changed: set[int] | None = None
+        if (
+            self.told.has_labeled
+            and not self.told.has_stale_labels
+            and not log.is_overrun(position)
+            and [*seen[1:]] == before
+        ):
+            changed = set(log.row_list(position))
+        writes = self.told.labels(self._labels(changed), self.state, next_id)
         self._labeled = seen
         return writes
 
-    def _labels(self) -> dict[int, dict[str, bool]]:
+    def _labels(self, changed: set[int] | None) -> dict[int, dict[str, bool]]:
         """Which labels nodes are to have, and which not: ready for users; and the newest, where
-        placeholders are to be drawn to it."""
+        placeholders are to be drawn to it. changed: only of these rows, None for all."""
         found: dict[int, dict[str, bool]] = {}
         for pool in self.pools.values():
             nodes = self.nodes_of(pool)
             rows = nodes.rows_by_age if _labels_of(pool) else ()
             for row in rows:
+                if changed is not None and row not in changed:
+                    continue
                 here = found.setdefault(row, {})
                 if pool.spec.images.label:
                     here.setdefault(pool.spec.images.label, bool(nodes.ready[row]))

@@ -55,9 +55,8 @@ class Gangs(Checker):
             raise self.violation(
                 f"pod {pod.key} is bound, but its group {pod.group_name} does not exist"
             )
-        pods = self.court.server.all(Pod).values()
-        have = sum(other.group_name == pod.group_name and bool(other.spec.node_name)
-                   for other in pods)  # fmt: skip
+        members = self.court.server.pods_of(group.metadata.key).values()
+        have = sum(bool(other.spec.node_name) for other in members)
         if have >= group.minimum:
             self._whole.add(pod.group_name)
             self._begun_ns.pop(pod.group_name, None)

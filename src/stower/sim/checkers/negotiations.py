@@ -261,10 +261,12 @@ class Negotiations(Checker):
         if not any(group.spec.scheduling_constraints for group in around):
             return []
         placed: dict[str, list[Pod]] = {}
-        for other in server.all(Pod).values():
-            if other.group_name and other.spec.node_name and not other.is_terminal:
-                if other.metadata.namespace == pod.metadata.namespace:
-                    placed.setdefault(other.group_name, []).append(other)
+        for key, group in server.all(PodGroup).items():
+            if group.metadata.namespace == pod.metadata.namespace:
+                members = server.pods_of(key).values()
+                there = [one for one in members if one.spec.node_name and not one.is_terminal]
+                if there:
+                    placed[key] = there
         inside = {
             name: {group.metadata.uid for group in groups_around(server, others[0])}
             for name, others in placed.items()
@@ -289,8 +291,7 @@ class Negotiations(Checker):
         if isinstance(group, PodGroup):
             placed = sum(
                 bool(pod.spec.node_name) and not pod.is_terminal
-                for pod in server.all(Pod).values()
-                if (pod.metadata.namespace, pod.group_name) == (meta.namespace, meta.name)
+                for pod in server.pods_of(meta.key).values()
             )
             return max(group.minimum - placed, 0)
         children = [
