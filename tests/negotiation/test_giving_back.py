@@ -140,6 +140,54 @@ def test_while_a_flagged_claim_is_in_use_a_pod_keeps_nothing_else() -> None:
     assert "n1" == scene.node_of("p")
 
 
+@pytest.mark.behaviour("S0.23")
+def test_a_pod_that_waits_for_its_turn_keeps_no_devices() -> None:
+    """Each would wait for the other: for its turn, and for the devices."""
+    scene = Scene("n1", laws=False)
+    for driver in ("fabric", "nic"):
+        scene.class_of(driver)
+    for name in ("first", "second"):
+        scene.pod(name, own=["fabric", "nic"])
+        scene.settle()
+        for entry in ("own0", "own1"):
+            scene.answer(name, entry)
+        scene.settle()
+    scene.answer("first", "own1", "n1")  # after all it cannot
+    scene.allocate("second-own0", "n1", "second")
+    scene.advance(28)
+    scene.answer("first", "own1")
+    scene.advance(12)  # the selection for the second one has timed out
+    assert ["second-own0"] == scene.flagged()
+    assert "is tried first" in scene.has("second-own0").metadata.annotations[DEALLOCATION_REQUESTED]
+    assert [] == scene.users("second-own0")
+
+
+@pytest.mark.behaviour("S0.23")
+@pytest.mark.parametrize("silent", ["about a claim to give back", "about the nodes"])
+def test_a_pod_keeps_no_devices_while_it_waits_for_a_silent_driver(silent: str) -> None:
+    scene = Scene("n1", laws=False)
+    for driver in ("fabric", "nic"):
+        scene.class_of(driver)
+    scene.pod("p", own=["fabric", "nic"])
+    scene.settle()
+    for entry in ("own0", "own1"):
+        scene.answer("p", entry)
+    scene.settle()
+    cordoned(scene, "n1")
+    scene.allocate("p-own0", "n1", "p")
+    if silent == "about the nodes":
+        scene.answer("p", "own1", "n1", round=0)  # before it was asked the last time
+        expected = ["p-own0"]
+    else:
+        scene.allocate("p-own1", "n1", "p", driver="nic.example.com")
+        expected = ["p-own0", "p-own1"]
+    scene.advance(20)
+    assert expected[:-1] == scene.flagged()
+    scene.advance(20)
+    assert expected == scene.flagged()
+    assert [] == scene.users(expected[-1])
+
+
 @pytest.mark.behaviour("S0.26")
 @pytest.mark.parametrize("how", ["flagged", "deleted"])
 def test_the_device_is_freed_first_then_the_status_then_flag_and_finalizer(how: str) -> None:

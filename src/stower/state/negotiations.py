@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from stower.model.kinds import Negotiating, PodScheduling, ResourceClass
 from stower.state.journal import Journal
 
-ASPECTS: Final = ("asked", "selected", "turn")  # of `first_requested_ns`
+ASPECTS: Final = ("asked", "leaving", "selected", "turn")  # of `first_requested_ns`
 TIMES_MAX: Final = 100_000  # of `first_requested_ns` that are kept
 
 Extension = TypeVar("Extension")

@@ -205,10 +205,12 @@ def _step_without_selection(
         by_rank = around.now_ns < turn_ns
         in_turn = seen.spec.attempt and "S5" not in rules.without
         if in_turn and (first := around.preceding_pod(negotiation, by_rank)):
-            again_ns = turn_ns if by_rank else around.now_ns + rules.refresh_ns
             message = (
                 f"Another pod that negotiates with {', '.join(negotiation.drivers)} is tried first"
             )
+            if kept := _find_held(negotiation, around, rules):
+                return _request_deallocation(kept, message)  # the other one may need just this
+            again_ns = turn_ns if by_rank else around.now_ns + rules.refresh_ns
             return Step(message, None, None, again_ns, first)
         # What came to nothing on the best may do on the next: each attempt begins with another.
         name = known[seen.spec.attempt % len(known)]
@@ -231,7 +233,10 @@ def _step_without_selection(
         return _ask(negotiation, around, ranked, rules, in_vain)
     allocated = [party.claim for party in negotiation.parties if party.is_allocated]
     if silent and asked and (not allocated or around.has_common_node(allocated)):
-        return Step(_waiting_message(negotiation, around, silent, due_ns), None, None)
+        keeps = bool(_find_held(negotiation, around, rules))
+        if not keeps or around.now_ns < due_ns:
+            message = _waiting_message(negotiation, around, silent, due_ns)
+            return Step(message, None, None, due_ns if keeps else None)
     return _give_back(negotiation, around, rules)
 
 
@@ -404,7 +409,14 @@ def _release_leaving(
         found = _find_releasable(negotiation, around, rules)
         if found is not None and len(held) == len(leaving):
             return _request_deallocation(found, f"{held[0].key} is in use by another pod")
-    return Step(waits)
+    kept = _find_held(negotiation, around, rules)
+    if kept is None:
+        return Step(waits)
+    flagged = tuple(party.key for party in leaving)
+    due_ns = around.first_seen_ns("leaving", flagged) + rules.selection_ns
+    if around.now_ns < due_ns:
+        return Step(waits, None, None, due_ns)
+    return _request_deallocation(kept, f"{leaving[0].driver} does not deallocate {flagged[0]}")
 
 
 def _release_reservation(negotiation: PodNegotiation, party: Party, rules: Rules) -> Step:
@@ -476,15 +488,20 @@ def _give_back_for_tree(
 def _handle_missing_claim(negotiation: PodNegotiation, around: Surroundings, rules: Rules) -> Step:
     """A claim of the pod is missing: meanwhile the pod keeps nothing that was allocated for it.
     What is reserved for nobody stays: the claim may be there, and not be seen yet."""
-    why, uid = "a resource claim of the pod does not exist", negotiation.pod.metadata.uid
+    why = "a resource claim of the pod does not exist"
     cleared = _clear_if_selected(negotiation, why)
     if cleared is not None:
         return cleared
-    own = negotiation._replace(
-        parties=tuple(p for p in negotiation.parties if p.claim.is_reserved_for(uid))
-    )
-    found = _find_releasable(own, around, rules)
+    found = _find_held(negotiation, around, rules)
     return _request_deallocation(found, why) if found is not None else Step("")
+
+
+def _find_held(negotiation: PodNegotiation, around: Surroundings, rules: Rules) -> Party | None:
+    """Returns one of the claims that may be given back and are reserved for the pod. What is
+    reserved for nobody stays: a user may have made it."""
+    uid = negotiation.pod.metadata.uid
+    own = tuple(party for party in negotiation.parties if party.claim.is_reserved_for(uid))
+    return _find_releasable(negotiation._replace(parties=own), around, rules)
 
 
 def _find_releasable(
