@@ -206,7 +206,7 @@ class PodAttempts:
         if not post_filter_result.victims and queued.profile.negotiating_plugins:
             found = self._cycle.negotiate(queued.profile, queued.entry, -1)
             if found is not None:
-                self._refuse_and_wait(queued, diagnosis, post_filter_result, found[1])
+                self._refuse_and_wait(queued, diagnosis, post_filter_result, *found)
                 return
         if post_filter_result.victims and self.extenders is not None:
             if self.extenders.ask_victims(queued, diagnosis):
@@ -218,9 +218,13 @@ class PodAttempts:
         queued: QueuedPod,
         diagnosis: Diagnosis,
         post_filter_result: PostFilterResult,
+        plugin: Plugin,
         wait: Wait,
     ) -> None:
-        """Refuses a pod, with the message and the nominated node of a negotiation (`wait`)."""
+        """Refuses a pod, with the message and the nominated node of a negotiation (`wait`), whose
+        events wake it as well, whoever has refused the nodes."""
+        waking = diagnosis.plugins | {plugin.name}
+        diagnosis = msgspec.structs.replace(diagnosis, plugins=waking)
         message = wait.message if wait.message not in diagnosis.message() else ""
         post_filter_result = msgspec.structs.replace(
             post_filter_result,
