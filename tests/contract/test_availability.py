@@ -24,11 +24,25 @@ LEASE_S = 3.0
 FAILOVER_S = 3.0
 
 
+def bindings(audit: Path) -> list[dict[str, Any]]:
+    """Those that were carried out, as the audit log has them."""
+    lines = (json.loads(line) for line in audit.read_text().splitlines())
+    return [
+        line for line in lines
+        if line.get("objectRef", {}).get("subresource") == "binding"
+        and line["responseStatus"]["code"] < 300
+    ]  # fmt: skip
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Client]:
     audit = tmp_path / "audit.ndjson"
     with in_thread(Options(tmp_path / "state", memory=True, audit=audit)) as (_, client):
         yield client
+    # A watch may show a write before the log has it: all are there once the server has ended.
+    names = [line["objectRef"]["name"] for line in bindings(audit)]
+    assert names
+    assert len(set(names)) == len(names), "nothing is bound twice"
 
 
 @contextlib.contextmanager
@@ -60,16 +74,6 @@ def ready(command: Command) -> None:
             return
 
 
-def writes(folder: Path) -> list[dict[str, Any]]:
-    """Bindings that were carried out, as the audit log has them."""
-    lines = (json.loads(line) for line in (folder / "audit.ndjson").read_text().splitlines())
-    return [
-        line for line in lines
-        if line.get("objectRef", {}).get("subresource") == "binding"
-        and line["responseStatus"]["code"] < 300
-    ]  # fmt: skip
-
-
 def test_a_leader_that_dies_is_followed_as_soon_as_its_lease_is_over(
     served: Client, tmp_path: Path
 ) -> None:
@@ -92,7 +96,6 @@ def test_a_leader_that_dies_is_followed_as_soon_as_its_lease_is_over(
     assert after["leaseTransitions"] == before.get("leaseTransitions", 0) + 1
     assert 3 == after["leaseDurationSeconds"]
     assert seconds(after["acquireTime"]) > last
-    assert 6 == len(writes(tmp_path)), "nothing is bound twice"
 
 
 def test_a_leader_that_ends_gives_its_lease_up(served: Client) -> None:
@@ -108,7 +111,7 @@ def test_a_leader_that_ends_gives_its_lease_up(served: Client) -> None:
         assert holder != spec(served)["holderIdentity"]
 
 
-def test_a_leader_that_stood_still_writes_nothing_more(served: Client, tmp_path: Path) -> None:
+def test_a_leader_that_stood_still_writes_nothing_more(served: Client) -> None:
     """It wakes up with pods to place that another has placed meanwhile."""
     add_nodes(served, 2)
     with candidate(served) as first:
@@ -122,7 +125,6 @@ def test_a_leader_that_stood_still_writes_nothing_more(served: Client, tmp_path:
             assert 1 == first.process.wait(15), "another leads: it ends"
             add_pods(served, ["c"], "10m")
             until(served, PODS, lambda o: "c" in bound(o))
-    assert 22 == len(writes(tmp_path))
 
 
 def test_two_share_a_cluster_each_with_pods_and_a_lease_of_its_own(
@@ -158,4 +160,3 @@ def test_two_share_a_cluster_each_with_pods_and_a_lease_of_its_own(
         assert "b0" not in bound(found)
         with shard(0):
             until(served, PODS, lambda o: "b0" in bound(o))
-    assert 12 == len(writes(tmp_path)), "nothing is bound twice"
