@@ -140,7 +140,7 @@ def dropped_after_an_error() -> AbstractContextManager[Any]:
 
 def never_sent_again() -> AbstractContextManager[Any]:
     """A bind of which nobody knows is left at that."""
-    return patch.object(BindingCycle, "_send_again", lambda self: self.retries.clear())
+    return patch.object(BindingCycle, "_send_again", lambda self, queued, node_name: None)
 
 
 def never_confirmed() -> AbstractContextManager[Any]:

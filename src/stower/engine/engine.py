@@ -5,7 +5,7 @@ logs or reads a clock. Every write is answered later by WriteOk, WriteFailed or 
 `next_wake_ns` says when to send a Tick if nothing happens before.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from stower.engine.binding.binding_cycle import BindingCycle
@@ -16,6 +16,7 @@ from stower.engine.cycle.failure_handler import FailureHandler
 from stower.engine.cycle.pod_attempts import PodAttempts
 from stower.engine.cycle.row_check import RowCheck
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.due_work import DueWork
 from stower.engine.extenders.extender_cycle import ExtenderCycle
 from stower.engine.groups.tree_attempts import TreeAttempts
 from stower.engine.guard_points import GuardPoint
@@ -116,6 +117,7 @@ class Engine:
         self._pods.groups = self._nodes.groups = tree_attempts.trees
         self._objects.groups = tree_attempts
         tree_attempts.trees.update_failed = self._recovery.on_tree_error
+        tree_attempts.trees.rebuild = self._recovery.on_damage
         tree_attempts.solver_failed(self._recovery.on_solver_error)
 
     def _attach_extenders(self, extenders: tuple[Extender, ...]) -> None:
@@ -145,13 +147,10 @@ class Engine:
             recovery.run_due()
         if recovery.is_suspect:
             recovery.check_suspect()
-        try:
-            if binding.retries or binding.assumed_deadlines or binding.pre_bind.waiting:
-                binding.run_due()
-            if self._pending.pods:
-                self._pending.expire(now_ns)
-        except Exception as error:
-            recovery.on_error(GuardPoint.TIMERS, "timers", error)
+        if binding.retries or binding.assumed_deadlines or binding.pre_bind.waiting:
+            self._do_all(binding.due_work)
+        if self._pending.pods:
+            self._do_all(self._pending.due_work)
         if self._has_companions:
             self._run_companions()
         self._has_tried = False
@@ -161,6 +160,19 @@ class Engine:
         if self._has_companions and (self._has_tried or recovery.rebuild_count):
             self._run_companions()  # for pods that have been placed
         return writes
+
+    def _do_all(self, due_work: Callable[[], Iterator[DueWork]]) -> None:
+        """Does what is due, for one pod after another."""
+        try:
+            for work in due_work():
+                try:
+                    work.do()
+                except Exception as error:
+                    self._recovery.on_timer_error(work, error)
+                    if self._is_rebuilt_enough:
+                        return  # the rest stays due
+        except Exception as error:
+            self._recovery.on_error(GuardPoint.TIMERS, "timers", error)
 
     def _run_companions(self) -> None:
         if self._companions.is_reset_due:
@@ -184,7 +196,8 @@ class Engine:
             return False
         try:
             if self.tree_attempts is not None and self.tree_attempts.trees.has_changes:
-                self.tree_attempts.trees.update(now_ns)
+                if self.tree_attempts.trees.update(now_ns):
+                    return True
         except Exception as error:
             recovery.on_error(GuardPoint.QUEUE, "pod groups", error)
             return False
@@ -256,10 +269,11 @@ class Engine:
         """The time at which to send a Tick if no event arrives before; None if only an event can
         help."""
         is_shut = self._is_held or (self.extenders is not None and self.extenders.is_busy)
+        is_paused, trees = self._recovery.is_paused, self.tree_attempts
         wakes = [
-            None if is_shut or self._recovery.is_paused else self.queue.next_wake_ns,
+            None if is_shut or is_paused else self.queue.next_wake_ns,
             self._pending.next_wake_ns,
-            None if self.tree_attempts is None else self.tree_attempts.trees.next_wake_ns,
+            None if is_paused or trees is None else trees.trees.next_wake_ns,
         ]
         due = [wake_ns for wake_ns in wakes if wake_ns is not None]
         due += self.binding.due_times() + self._companions.next_wakes_ns

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from stower.engine.binding.binding_cycle import BindingCycle
+from stower.engine.due_work import DueWork
 from stower.engine.groups.tree_attempts import TreeAttempts
 from stower.engine.guard_points import GuardPoint
 from stower.engine.internal_errors import InternalErrors, is_raised_in_state
@@ -314,6 +315,21 @@ class Recovery:
             self.offenders.blame(key, now_ns)
             self._report_object(entity.pod, message)
 
+    def on_timer_error(self, work: DueWork, error: Exception) -> None:
+        """Contains an error that was raised for a pod for which something was due: it is repeated
+        after a delay. A Bind of unknown outcome keeps the pod's room until then."""
+        engine, now_ns, uid = self._engine, self._engine.state.now_ns, work.uid
+        entry = engine.state.pods.get(uid)
+        about = entry.key if entry is not None else uid
+        message = self._errors.record(GuardPoint.TIMERS, about, error)
+        is_told = self.offenders.waits(uid, now_ns)
+        work.postpone(self.offenders.blame(uid, now_ns))
+        self._charge(about.rpartition("/")[0])
+        self.rebuild()
+        entry = engine.state.pods.get(uid)
+        if entry is not None and not is_told:
+            self._report_object(entry.pod, message)
+
     def on_tree_error(self, root: GroupKey, error: Exception) -> int:
         """Reports a tree whose update has raised an error, on its pods. Returns when to repeat
         the update."""
@@ -324,6 +340,11 @@ class Recovery:
         for member in tree.members.values() if tree is not None else ():
             self._each(member, lambda m: self._engine.reporter.report(m, SCHEDULER_ERROR, message))
         return due_ns
+
+    def on_damage(self, root: GroupKey) -> None:
+        """Builds the state again after an update of a tree that was half done."""
+        self._charge(root.key.partition("/")[0])
+        self.rebuild()
 
     def on_solver_error(self, tree: Tree, error: Exception) -> None:
         """Reports an error of the solver on the root of the tree that it was asked about."""

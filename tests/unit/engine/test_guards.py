@@ -266,6 +266,9 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
     },
     GuardPoint.EXTENDER_ANSWER: {
         "nodes": attempt(Plant(ExtenderCycle, "_apply_nodes", "bad"), document=EXTENDER),
+        "binding, before the write": attempt(
+            Plant(ExtenderCycle, "binder", "bad"), document=EXTENDER
+        ),
     },
     GuardPoint.AGENT_REQUEST: {
         "resources": Case(
@@ -276,13 +279,21 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
     GuardPoint.TIMERS: {
         "a Bind that is sent again": Case(
             Plant(BindingCycle, "_send_again"),
+            lambda world: _later(world), lambda world: _unknown_bind(world),
+        ),
+        "a Bind that is sent again, all done": Case(
+            Plant(BindingCycle, "_send_again").after(),
+            lambda world: _later(world), lambda world: _unknown_bind(world),
+        ),
+        "what is due": Case(
+            Plant(BindingCycle, "due_work"),
             lambda world: _later(world), lambda world: _unknown_bind(world), told="", waits=True,
         ),
     },
     GuardPoint.QUEUE: {
         "pop": attempt(Plant(SchedulingQueue, "pop"), told="", waits=True),
-        "moves of trees": Case(
-            Plant(tree_queue.TreeQueue, "_update_tree"), waits=True, **{**TREE_CASE, "told": ""},
+        "trees": Case(
+            Plant(tree_queue.TreeQueue, "update"), waits=True, **{**TREE_CASE, "told": ""},
         ),
     },
     GuardPoint.HINT: {
@@ -297,6 +308,14 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
     },
     GuardPoint.GROUPS: {
         "what a tree waits for": Case(Plant(tree_queue, "waiting_reason"), **TREE_CASE),
+        "moves of trees": Case(Plant(tree_queue.TreeQueue, "_update_tree"), **TREE_CASE),
+        "moves of trees, all done": Case(
+            Plant(tree_queue.TreeQueue, "_update_tree").after(), **TREE_CASE
+        ),
+        "a report": Case(
+            Plant(TreeAttempts, "report_waiting"), lambda world: _later(world), group(TREE, 1),
+            (make_group(TREE, 2),), told=TREE_MEMBERS[0], placed=(),
+        ),
     },
     GuardPoint.POD_ATTEMPT: {
         "choice": attempt(Plant(SchedulingCycle, "choose", "bad")),
@@ -463,14 +482,14 @@ def test_every_guard_names_its_point() -> None:
         ("companions.py", "_list"), ("companions.py", "_pass_on"), ("companions.py", "ask"),
         ("companions.py", "is_settled"), ("companions.py", "next_wakes_ns"),
         ("companions.py", "_collect"), ("companions.py", "run"),
-        ("engine.py", "_end_attempt"),
+        ("engine.py", "_do_all"), ("engine.py", "_end_attempt"),
         ("engine.py", "_on_answer"), ("engine.py", "_on_list"), ("engine.py", "_on_object"),
         ("engine.py", "_run_cycles"), ("engine.py", "step"), ("probe.py", "choose_node_for"),
         ("probe.py", "explain_pod"), ("hint_groups.py", "find_helped"),
         ("hint_groups.py", "is_helped"), ("recovery.py", "_differs"), ("recovery.py", "_end_reset"),
         ("recovery.py", "_each"),
         ("recovery.py", "_load"), ("recovery.py", "run_due"), ("tree_cycle.py", "_solve"),
-        ("tree_queue.py", "update"),
+        ("tree_queue.py", "update"), ("tree_queue.py", "_report_waiting"),
         # These two only read, and what they read again later is guarded.
         ("tree_queue.py", "on_domain_change"), ("internal_errors.py", "format_error"),
     }  # fmt: skip
@@ -688,7 +707,7 @@ def test_a_group_whose_binding_fails_each_time_is_not_kept_assumed() -> None:
 def test_a_reset_that_does_not_end_is_made_again() -> None:
     """Pods and groups may be in the queue twice, or not at all, after it."""
     world = World(make_group(TREE, 2))
-    broken = Plant(tree_queue.TreeQueue, "_update_tree").after()
+    broken = Plant(tree_queue.TreeQueue, "update").after()
     with broken.planted(2):  # in a step, and again as the state is built
         world.hold(*members(TREE, 2))
         world.step(Tick())

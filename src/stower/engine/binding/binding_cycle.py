@@ -6,6 +6,8 @@ was chosen.
 Source: kube-scheduler schedule_one.go bindingCycle, handleBindingCycleError.
 """
 
+from collections.abc import Iterator
+from functools import partial
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
@@ -13,6 +15,7 @@ from stower.engine.binding.permit import Permit
 from stower.engine.binding.pre_bind import Parts, PreBind
 from stower.engine.context import Context
 from stower.engine.cycle.failure_handler import FailureHandler
+from stower.engine.due_work import DueWork
 from stower.engine.extenders.responses import bind_error
 from stower.engine.outbox import Answer
 from stower.engine.queue.entities import QueuedPod
@@ -20,7 +23,7 @@ from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import SCHEDULER_ERROR
 from stower.framework.decisions import Outcome
 from stower.framework.retries import CONFLICT, UNKNOWN
-from stower.framework.writes import Bind, CallExtender
+from stower.framework.writes import Bind, CallExtender, Write
 from stower.model.kinds import Pod
 from stower.state.pod_entry import PodEntry
 
@@ -79,14 +82,14 @@ class BindingCycle:
         pre_bind_ns = self.pre_bind.next_wake_ns
         return due if pre_bind_ns is None else [*due, pre_bind_ns]
 
-    def run_due(self) -> None:
+    def due_work(self) -> Iterator[DueWork]:
         """Sends Binds again, expires assumed pods, and expires reservations."""
         if self.retries:
-            self._send_again()
+            yield from self._due_retries()
         if self.assumed_deadlines:
-            self._expire_assumed_pods()
+            yield from self._due_expirations()
         if self.pre_bind.waiting:
-            self.pre_bind.expire(self._state.now_ns)
+            yield from self.pre_bind.due_work(self._state.now_ns)
 
     # From PreBind to Bind
 
@@ -126,15 +129,18 @@ class BindingCycle:
         pod, outbox = queued.entry.pod, self._context.outbox
         meta = pod.metadata
         id = outbox.next_id()
-        self._binding[id] = (queued, node_name)
+        binder = -1
         if by_extender and self.binders is not None:
             binder = self.binders.binder(pod)
-            if binder >= 0:
-                names = (meta.namespace, meta.name, meta.uid)
-                outbox.send(CallExtender(id, binder, "bind", *names, (node_name,)), self)
-                return
-        version = self.pre_bind.bind_version(meta.uid) if self.pre_bind.done else ""
-        outbox.send(Bind(id, meta.namespace, meta.name, meta.uid, node_name, version), self)
+        write: Write
+        if binder >= 0:
+            names = (meta.namespace, meta.name, meta.uid)
+            write = CallExtender(id, binder, "bind", *names, (node_name,))
+        else:
+            version = self.pre_bind.bind_version(meta.uid) if self.pre_bind.done else ""
+            write = Bind(id, meta.namespace, meta.name, meta.uid, node_name, version)
+        outbox.send(write, self)
+        self._binding[id] = (queued, node_name)  # once it was sent: each of these is answered
 
     # Answers
 
@@ -221,28 +227,45 @@ class BindingCycle:
             entry.uid, self._state.now_ns + self._context.limits.assumed_pod_ttl_ns
         )
 
-    def _send_again(self) -> None:
+    def _due_retries(self) -> Iterator[DueWork]:
         while self.retries and self.retries[0][0] <= self._state.now_ns:
-            _, _, queued, node_name = heappop(self.retries)
-            entry = queued.entry
-            if self._queue.get(entry.uid) is not queued or not entry.is_assumed:
-                continue
-            if self.evictions is not None and self.evictions.is_evicting(entry):
-                self.start_expiration(entry)  # the watch will show the deletion
-            else:
-                self.bind(queued, node_name)
+            _, order, queued, node_name = heappop(self.retries)
 
-    def _expire_assumed_pods(self) -> None:
-        """Requeues pods that no watch has shown on their node in time: else their room would stay
-        taken for ever."""
+            def postpone(
+                due_ns: int, order: int = order, queued: QueuedPod = queued, name: str = node_name
+            ) -> None:
+                heappush(self.retries, (due_ns, order, queued, name))
+
+            yield DueWork(queued.uid, partial(self._send_again, queued, node_name), postpone)
+
+    def _send_again(self, queued: QueuedPod, node_name: str) -> None:
+        entry = queued.entry
+        if self._queue.get(entry.uid) is not queued or not entry.is_assumed:
+            return
+        if self.evictions is not None and self.evictions.is_evicting(entry):
+            self.start_expiration(entry)  # the watch will show the deletion
+        else:
+            self.bind(queued, node_name)
+
+    def _due_expirations(self) -> Iterator[DueWork]:
         while self.assumed_deadlines:
             uid, due_ns = next(iter(self.assumed_deadlines.items()))
             if due_ns > self._state.now_ns:
                 return
             del self.assumed_deadlines[uid]
-            entry = self._state.pods.get(uid)
-            if entry is not None and entry.is_assumed and uid not in self.unfinished_uids():
-                self._expire(entry)
+            postpone = partial(self._postpone_expiration, uid)
+            yield DueWork(uid, partial(self._expire_assumed, uid), postpone)
+
+    def _postpone_expiration(self, uid: str, due_ns: int) -> None:
+        due = [*self.assumed_deadlines.items(), (uid, due_ns)]
+        self.assumed_deadlines = dict(sorted(due, key=lambda item: item[1]))
+
+    def _expire_assumed(self, uid: str) -> None:
+        """Requeues a pod that no watch has shown on its node in time: else its room would stay
+        taken for ever."""
+        entry = self._state.pods.get(uid)
+        if entry is not None and entry.is_assumed and uid not in self.unfinished_uids():
+            self._expire(entry)
 
     def _expire(self, entry: PodEntry) -> None:
         now_ns = self._state.now_ns

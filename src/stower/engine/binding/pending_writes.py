@@ -4,12 +4,14 @@ watch has shown them. The pod is not retried before that.
 Must not know what is negotiated.
 """
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final
 
 import msgspec
 
 from stower.engine.context import Context
+from stower.engine.due_work import DueWork
 from stower.engine.outbox import Answer
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.negotiation import Wait
@@ -132,14 +134,23 @@ class PendingWrites:
     def _is_valid(self, due_ns: int, uid: str, writes: _PodWrites) -> bool:
         return self.pods.get(uid) is writes and writes.due_ns == due_ns and bool(writes.awaited)
 
-    def expire(self, now_ns: int) -> None:
+    def due_work(self) -> Iterator[DueWork]:
         """Stops waiting for objects that are overdue; their pods are retried."""
+        now_ns = self._state.now_ns
         while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
             _, uid, writes = heappop(self._deadlines)
-            for key in [*writes.awaited]:
-                self._stop_awaiting(uid, writes, key)
-            writes.retries = True
-            self._finish_if_seen(uid, writes)
+
+            def do(uid: str = uid, writes: _PodWrites = writes) -> None:
+                for key in [*writes.awaited]:
+                    self._stop_awaiting(uid, writes, key)
+                writes.retries = True
+                self._finish_if_seen(uid, writes)
+
+            def postpone(due_ns: int, uid: str = uid, writes: _PodWrites = writes) -> None:
+                writes.due_ns = due_ns
+                heappush(self._deadlines, (due_ns, uid, writes))
+
+            yield DueWork(uid, do, postpone)
 
     def drop(self, uid: str) -> None:
         """Forgets a pod that is bound or deleted."""

@@ -7,10 +7,12 @@ polls, this looks again when an object has changed. Must not know what plugins r
 Source: kube-scheduler volumebinding BindPodVolumes, dynamicresources PreBind.
 """
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from stower.engine.context import Context
+from stower.engine.due_work import DueWork
 from stower.engine.outbox import UNTRACKED, Answer
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.plugin import Plugin
@@ -137,16 +139,25 @@ class PreBind:
         if waiting is not None:
             self._check(waiting)
 
-    def expire(self, now_ns: int) -> None:
+    def due_work(self, now_ns: int) -> Iterator[DueWork]:
         """Fails pods whose reservations are overdue, and checks reservations again at their
         `retry_at_ns`."""
         while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
-            _, _, waiting, i = heappop(self._deadlines)
-            if i == RETRY:
-                self._check(waiting)
-                continue
-            plugin, part = waiting.parts[i]
-            self._fail(waiting, plugin, part.timeout_message)
+            _, order, waiting, i = heappop(self._deadlines)
+
+            def do(waiting: WaitingPod = waiting, i: int = i) -> None:
+                if i == RETRY:
+                    self._check(waiting)
+                else:
+                    plugin, part = waiting.parts[i]
+                    self._fail(waiting, plugin, part.timeout_message)
+
+            def postpone(
+                due_ns: int, order: int = order, waiting: WaitingPod = waiting, i: int = i
+            ) -> None:
+                heappush(self._deadlines, (due_ns, order, waiting, i))
+
+            yield DueWork(waiting.queued.uid, do, postpone)
 
     def drop(self, uid: str) -> None:
         """Releases the reservations of a pod that is bound, or is not to be bound."""

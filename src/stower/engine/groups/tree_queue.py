@@ -44,6 +44,10 @@ class TreeQueue:
         queue.trees = self
         self.reporter: WaitReporter | None = None
         self.update_failed: UpdateFailed | None = None
+        # Builds all again, after a tree whose update was half done.
+        self.rebuild: Callable[[GroupKey], None] = lambda root: None
+        # Trees whose update has raised an error, and when it is repeated.
+        self._failed: dict[GroupKey, int] = {}
         self._by_root: dict[GroupKey, QueuedTree] = {}
         self._former: dict[GroupKey, QueuedTree] = {}  # from before a reset
         self.reset()
@@ -59,12 +63,14 @@ class TreeQueue:
         self._unreported: dict[GroupKey, int] = {}
         self._deadlines: list[tuple[int, GroupKey]] = []
         self._trees: dict[GroupKey, tuple[int, Tree]] = {}  # with the generation of the groups
-        # Trees whose update has raised an error, and when it is repeated.
-        self._failed: dict[GroupKey, int] = {}
+        self._is_interrupted = False  # an error has ended the last update
 
     @property
     def next_wake_ns(self) -> int | None:
-        """The time of the next report of what a tree waits for, or of a repeated update."""
+        """The time of the next report of what a tree waits for, or of a repeated update; now, where
+        an error has ended an update."""
+        if self._is_interrupted:
+            return self._state.now_ns
         first_ns = self._next_report_ns
         if self._failed:
             retry_ns = min(self._failed.values())
@@ -165,9 +171,11 @@ class TreeQueue:
                     pass
                 self._changed[root] = None
 
-    def update(self, now_ns: int) -> None:
+    def update(self, now_ns: int) -> bool:
         """Reports what trees wait for, and moves trees that changed: complete trees may be tried,
-        incomplete ones are gated."""
+        incomplete ones are gated. Returns True where an error has ended that, and all was built
+        again."""
+        self._is_interrupted = False
         if self._deadlines:
             self._report_waiting(now_ns)
         for root in list(self._gated):
@@ -175,8 +183,11 @@ class TreeQueue:
             del self._gated[root]
             if tree is None:
                 continue
-            for member in list(tree.gated.values()):
-                self._update_gate(member, tree)
+            try:
+                for member in list(tree.gated.values()):
+                    self._update_gate(member, tree)
+            except Exception as error:
+                self._on_failure(root, error)
         if self._failed:
             self._repeat_failed(now_ns)
         if self._changed:
@@ -189,7 +200,14 @@ class TreeQueue:
                     except Exception as error:  # nothing was changed
                         self._on_failure(root, error)
                         continue
-                    self._update_tree(root, tree, waits_for, now_ns)
+                    try:
+                        self._update_tree(root, tree, waits_for, now_ns)
+                    except Exception as error:
+                        self._on_failure(root, error)
+                        self.rebuild(root)
+                        self._is_interrupted = True
+                        return True
+        return False
 
     def _repeat_failed(self, now_ns: int) -> None:
         for root, due_ns in [*self._failed.items()]:
@@ -210,7 +228,11 @@ class TreeQueue:
             del self._unreported[root]
             waiting = self._by_root.get(root)
             if waiting is not None and waiting.waits_for and self.reporter is not None:
-                again_ns = self.reporter.report_waiting(self.tree(root), waiting)
+                try:
+                    again_ns = self.reporter.report_waiting(self.tree(root), waiting)
+                except Exception as error:  # only the report is lost, until it is repeated
+                    self._on_failure(root, error)
+                    continue
                 if again_ns is not None:
                     self._report_at(root, again_ns)
 
