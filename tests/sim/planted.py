@@ -480,9 +480,9 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "reservations": (Planted(bound_too_early, 0), Planted(anybodys, 0)),
     "restart": (Planted(luck, 5), Planted(deletions_missed, 13)),
     "warmth": (
-        Planted(moved_at_once, 11),
+        Planted(moved_at_once, 3),
         Planted(images_before_they_are, 13),
-        Planted(in_the_way, 3),
+        Planted(in_the_way, 19),
         Planted(too_few, 0),
     ),
 }

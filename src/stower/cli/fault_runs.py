@@ -4,6 +4,7 @@ prints each broken law, and shrinks and saves a failing run as a script and a re
 
 import multiprocessing
 import os
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,10 +13,20 @@ from typing import Any
 
 import msgspec
 
+from stower.assembly import build_engine
 from stower.cli.fault_arguments import ALL, NONE, PLAIN, FaultArguments
 from stower.cli.fault_report import finding_json, merge_reports, report_json, report_tables
 from stower.cli.names import check_names, split_names
-from stower.cli.output import Output, bad_input, console, emit, note, progress, table
+from stower.cli.output import (
+    OnProgress,
+    Output,
+    bad_input,
+    console,
+    emit,
+    note,
+    progress,
+    table,
+)
 from stower.cli.plugins import plugins_of
 from stower.cli.policies import read_policies
 from stower.cli.scripts import ACTIVE_MS_MAX, read_script
@@ -27,7 +38,7 @@ from stower.framework.plugin import Features
 from stower.garbage import collect_rarely
 from stower.model.times import SECOND_NS, duration_ns
 from stower.record.recorder import EngineInputs, Recorder
-from stower.sim.configurations import configuration_for
+from stower.sim.configurations import DEFAULT, configuration_for, lacking_plugins
 from stower.sim.faults import FAULT_BY_NAME
 from stower.sim.large_load import Size
 from stower.sim.load import PARTS
@@ -36,6 +47,7 @@ from stower.sim.shrinker import shrink
 from stower.sim.trial import Finding, Trial, script_of
 
 FAILURES_MAX = 5
+VIRTUAL_SECONDS = "faults, seconds of virtual time"
 CYCLES = Limits().cycles_per_step_max
 # A failure is made smaller for so long; that takes some runs, and a script of 150 happenings 100.
 SHRINK_SECONDS = 60.0
@@ -53,6 +65,7 @@ class Order(msgspec.Struct, frozen=True):
     size: Size | None
     parts: tuple[str, ...]
     configuration: dict[str, Any] | None
+    config: str = ""  # the file of the configuration
 
 
 def read_order(given: FaultArguments, configuration: dict[str, Any] | None) -> Order:
@@ -72,15 +85,16 @@ def read_order(given: FaultArguments, configuration: dict[str, Any] | None) -> O
         _read_faults(given.faults),
         active_ns,
         Size(given.nodes, given.pods) if given.nodes else None,
-        _read_parts(given.only),
+        _scheduled_parts(_read_parts(given.only), given.only != ALL, configuration),
         configuration,
+        (given.config or [""])[0],
     )
 
 
 def _read_faults(text: str | None) -> tuple[str, ...] | None:
-    if text in (None, ALL):
+    if text is None or text == ALL:
         return None
-    names = () if text == NONE else split_names(text or "")
+    names = () if text == NONE else split_names(text)
     _check_alone("FAULTS", names)
     check_names("FAULTS", names, [*FAULT_BY_NAME], f"{ALL}, {NONE} or some of")
     return names
@@ -95,6 +109,26 @@ def _read_parts(text: str) -> tuple[str, ...]:
     _check_alone("--only", names)
     check_names("--only", names, (PLAIN, *PARTS), f"{ALL} or some of")
     return tuple(part for part in PARTS if part in names)
+
+
+def _scheduled_parts(
+    parts: tuple[str, ...], is_chosen: bool, configuration: dict[str, Any] | None
+) -> tuple[str, ...]:
+    """Returns the parts of the load that the configuration schedules, and says which it does not.
+    Ends the program where these were asked for (`is_chosen`)."""
+    if configuration is None:
+        return parts
+    profiles = build_engine(configuration).profiles
+    if DEFAULT not in profiles:
+        want = f"one {DEFAULT}, which schedules the pods of the load"
+        raise bad_input(f"--config: got the profiles {', '.join(sorted(profiles))}, want {want}")
+    lacking = {part: what for part, what in lacking_plugins(profiles).items() if part in parts}
+    told = ", ".join(f"{part} ({what})" for part, what in lacking.items())
+    if lacking and is_chosen:
+        raise bad_input(f"--config: lacks what --only asks for: {told}; add it, or leave it out")
+    if lacking:
+        note(f"without the parts for which the configuration lacks something: {told}")
+    return tuple(part for part in parts if part not in lacking)
 
 
 def _check_alone(argument: str, names: Sequence[str]) -> None:
@@ -118,11 +152,17 @@ def read_configuration_for_runs(paths: Sequence[str]) -> dict[str, Any] | None:
 def run_order(order: Order, output: Output, folder: Path) -> bool:
     """Run all seeds, say what came of them; whether no law was broken."""
     found: list[Finding] = []
-    with progress("faults") as update:
-        for finding in _findings(order):
-            found.append(finding)
-            if update is not None:
-                update(len(found), order.seeds)
+    if order.seeds == 1:
+        collect_rarely()
+        with progress(VIRTUAL_SECONDS) as update:
+            script = _script(order.first_seed, order)
+            found.append(_run_with_progress(script, order.configuration, update))
+    else:
+        with progress("faults") as update:
+            for finding in _findings(order):
+                found.append(finding)
+                if update is not None:
+                    update(len(found), order.seeds)
     found.sort(key=lambda finding: finding.seed)
     broken = [finding for finding in found if finding.law]
     for known, count in sorted(_count_known(found).items()):
@@ -147,7 +187,9 @@ def run_order(order: Order, output: Output, folder: Path) -> bool:
 
 def run_script(path: Path, configuration: dict[str, Any] | None, output: Output) -> bool:
     """Run a script; whether no law was broken."""
-    found = Trial(read_script(path, configuration), configuration, is_reporting=True).run()
+    script = read_script(path, configuration)
+    with progress(VIRTUAL_SECONDS) as update:
+        found = _run_with_progress(script, configuration, update)
     if found.law:
         _print_finding(found)
     if output is not Output.TABLE:
@@ -158,6 +200,16 @@ def run_script(path: Path, configuration: dict[str, Any] | None, output: Output)
             note(f"known: {known} (docs/simulator.md)")
         console().print(*report_tables(merge_reports([found])), sep="\n")
     return not found.law
+
+
+def _run_with_progress(
+    script: Script, configuration: dict[str, Any] | None, update: OnProgress | None
+) -> Finding:
+    def on_time(now_ns: int, end_ns: int) -> None:
+        if update is not None:
+            update(now_ns // SECOND_NS, end_ns // SECOND_NS)
+
+    return Trial(script, configuration, is_reporting=True, on_time=on_time).run()
 
 
 def _save_and_shrink(finding: Finding, order: Order, folder: Path) -> None:
@@ -193,7 +245,9 @@ def _save_and_shrink(finding: Finding, order: Order, folder: Path) -> None:
     recorder.close()
     faults = f"{len(script.faults)} faults and " if script.faults else ""
     count = f"{faults}{len(script.happenings)} happenings"
-    note(f"  {count} reproduce the failure: stower faults --script {path}")
+    config = ["--config", order.config] if order.config else []
+    again = shlex.join(["stower", "faults", *config, "--script", str(path)])
+    note(f"  {count} reproduce the failure: {again}")
     note(f"  recording of the engines' events and writes: {recording}")
 
 
@@ -204,7 +258,7 @@ def _write(script: Script, path: Path) -> None:
 def _findings(order: Order) -> Iterator[Finding]:
     seeds = range(order.first_seed, order.first_seed + order.seeds)
     tasks = [(seed, order) for seed in seeds]
-    if order.jobs == 1 or order.seeds == 1:
+    if order.jobs == 1:
         collect_rarely()
         yield from map(_run_one, tasks)
         return

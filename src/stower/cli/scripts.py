@@ -1,5 +1,6 @@
 """Reads scripts of simulations with faults from files, and checks them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,10 +15,11 @@ from stower.cli.inputs import (
     read_yaml_document,
 )
 from stower.cli.output import bad_input
+from stower.framework.profile import Profile
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.raw import to_invalid_object, without_nulls
-from stower.sim.configurations import configuration_for
+from stower.sim.configurations import configuration_for, lacking_plugins
 from stower.sim.faults import FAULT_BY_NAME
 from stower.sim.script import (
     HAPPENINGS_MAX,
@@ -27,6 +29,8 @@ from stower.sim.script import (
     AddDevices,
     AddNode,
     AddPod,
+    AddPool,
+    AddVm,
     AnyHappening,
     Crash,
     Freeze,
@@ -49,13 +53,13 @@ def read_script(path: Path, configuration: dict[str, Any] | None) -> Script:
             script = msgspec.convert(document, Script)
         except msgspec.ValidationError as error:
             raise to_invalid_object(error, document) from None
-        _check(script, {*build_engine(configuration_for(script, configuration)).profiles})
+        _check(script, build_engine(configuration_for(script, configuration)).profiles)
     except InvalidObject as error:
         raise bad_input(f"{path}: {error}") from None
     return script
 
 
-def _check(script: Script, schedulers: set[str]) -> None:
+def _check(script: Script, profiles: Mapping[str, Profile]) -> None:
     """What the types do not say. Raises InvalidObject."""
     if not -(2**63) <= script.seed < 2**63:
         raise InvalidObject("seed", script.seed, "a 64-bit number")
@@ -78,8 +82,8 @@ def _check(script: Script, schedulers: set[str]) -> None:
                 raise to_invalid_object(error, pod) from None
             check_pod_amounts(read)
             check_tolerations(read)
-            if read.spec.scheduler_name not in schedulers:
-                want = f"one of the profiles: {', '.join(sorted(schedulers))}"
+            if read.spec.scheduler_name not in profiles:
+                want = f"one of the profiles: {', '.join(sorted(profiles))}"
                 raise InvalidObject("spec.schedulerName", read.spec.scheduler_name, want)
             claim = {"metadata": {}, "spec": template.claim or {}}
             try:
@@ -90,7 +94,12 @@ def _check(script: Script, schedulers: set[str]) -> None:
                 raise InvalidObject(path, fault.got, fault.want) from None
         except InvalidObject as error:
             raise InvalidObject(f"templates[{i}].{error.path}", error.got, error.want) from None
+    lacking = lacking_plugins(profiles)
     for i, happening in enumerate(script.happenings):
+        for part, kind in (("vms", AddVm), ("warm", AddPool)):
+            if part in lacking and isinstance(happening, kind):
+                want = f"a configuration with {lacking[part]}"
+                raise InvalidObject(f"happenings[{i}].type", kind.__name__, want)
         try:
             _check_happening(happening, script.active_ms, names)
         except InvalidObject as error:

@@ -5,6 +5,7 @@ on average. Each part has a share of the pods; most are plain. The parts meet in
 (load.py); what size costs shows here.
 """
 
+import math
 import random
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -52,9 +53,9 @@ def draw_large(
         templates.append(msgspec.structs.replace(template, is_replaced=False))
         happenings += budgets
     mean_ms = _mean_lifetime_ms(size, nodes, active_ms)
-    grouped = int(size.pods * SHARE_OF_GROUPS) if "groups" in parts else 0
-    users = int(size.pods * SHARE_OF_USERS) if "warm" in parts else 0
-    plain = size.pods - grouped - users
+    grouped = math.ceil(size.pods * SHARE_OF_GROUPS) if "groups" in parts else 0
+    users = math.ceil(size.pods * SHARE_OF_USERS) if "warm" in parts else 0
+    plain = max(size.pods - grouped - users, 0)
     happenings += _draw_pods(plain, templates, chance, mean_ms, active_ms)
     happenings += draw_node_changes(nodes, chance, active_ms)
     if "devices" in parts:
@@ -73,8 +74,7 @@ def draw_large(
         count = max(2, size.nodes // NODES_PER_VM)
         templates, happenings = with_vms(seed, templates, happenings, active_ms, share, count)
     if "warm" in parts:
-        has_autoscaler = "vms" in parts
-        happenings = with_warmth(seed, happenings, active_ms, has_autoscaler, users, mean_ms)
+        happenings = with_warmth(seed, happenings, active_ms, users, mean_ms)
     return [msgspec.structs.replace(t, gives_up_ms=GIVES_UP_MS) for t in templates], happenings
 
 

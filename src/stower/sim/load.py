@@ -55,5 +55,5 @@ def _draw_small(
         share = SHARE_OF_PROFILE if "warm" in parts else 1.0
         templates, happenings = with_vms(seed, templates, happenings, active_ms, share)
     if "warm" in parts:
-        happenings = with_warmth(seed, happenings, active_ms, "vms" in parts)
+        happenings = with_warmth(seed, happenings, active_ms)
     return templates, happenings

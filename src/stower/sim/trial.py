@@ -86,9 +86,11 @@ class Trial:
         recording: Recording | None = None,
         is_reporting: bool = False,
         known: Sequence[KnownFinding] = KNOWN_FINDINGS,
+        on_time: Callable[[int, int], None] = lambda now_ns, end_ns: None,
     ) -> None:
-        """`known`: findings that do not end the run. Raises InvalidObject for an invalid
-        configuration."""
+        """`known`: findings that do not end the run; `on_time`: told now and then of the virtual
+        time, and when the run ends. Raises InvalidObject for an invalid configuration."""
+        self._on_time = on_time
         self._known = known
         self._found: list[KnownFinding] = []
         self.script = script
@@ -182,6 +184,7 @@ class Trial:
         look_ns = max(LOOK_NS, self.active_ns // LOOKS_MAX)
         for at_ns in range(look_ns, end_ns, look_ns):
             self.agenda.run(at_ns)
+            self._on_time(at_ns, end_ns)
             for checker in self.checkers:
                 try:
                     checker.check()

@@ -46,8 +46,10 @@ PROFILE: Final[Json] = {
 
 
 def has_vms(script: Script) -> bool:
-    """Whether VMs come."""
-    return any(isinstance(happening, AddVm) for happening in script.happenings)
+    """Whether VMs come, or pods that the profile of VMs schedules."""
+    return any(isinstance(happening, AddVm) for happening in script.happenings) or any(
+        template.spec.get("schedulerName") == SCHEDULER for template in script.templates
+    )
 
 
 def with_vms(
@@ -108,7 +110,7 @@ def _moves(vm: str, chance: random.Random, active_ms: int) -> list[AnyHappening]
         meta = {"name": f"{vm}-by-hand-{i}", "namespace": "default"}
         body = {"metadata": meta, "spec": {"vmName": vm}}
         migration = msgspec.convert(body, VirtualMachineMigration)
-        made.append(AddMigration(at_ms + chance.randrange(5_000), migration))
+        made.append(AddMigration(min(at_ms + chance.randrange(5_000), active_ms), migration))
     return made
 
 

@@ -47,13 +47,12 @@ def with_warmth(
     seed: int,
     happenings: Iterable[AnyHappening],
     active_ms: int,
-    has_autoscaler: bool = False,
     users: int | None = None,
     mean_ms: float = 0,
 ) -> list[AnyHappening]:
     """Returns all happenings, with a pool, its users, images on nodes, and in half of the seeds an
-    autoscaler if there can be one. `users`: how many, over the whole run, for `mean_ms` each; 4 to
-    40 in the first minutes unless it is given."""
+    autoscaler. `users`: how many, over the whole run, for `mean_ms` each; 4 to 40 in the first
+    minutes unless it is given."""
     chance = random.Random(f"{seed}:warm")
     made: list[AnyHappening] = [*happenings]
     made.append(AddPool(0, _pool(chance)))
@@ -69,7 +68,7 @@ def with_warmth(
             lasts_ms = 1 + int(chance.expovariate(1 / mean_ms))
             made.append(AddUser(int(at_s * 1000), _user(f"user-{i}", cpu), lasts_ms))
     own = random.Random(f"{seed}:autoscaler")
-    if has_autoscaler and own.random() < SHARE_WITH_AUTOSCALER:
+    if own.random() < SHARE_WITH_AUTOSCALER:
         group = msgspec.structs.replace(GROUP, max=max(GROUP.max, len(nodes) // 20))
         made.append(AddAutoscaler(0, (group,), (IMAGE,)))
     return made

@@ -30,9 +30,10 @@ load to some parts. With --nodes and --pods the cluster has that size.
 
 The faults are {", ".join(FAULT_BY_NAME)} (docs/simulator.md).
 
-The exit code is 1 if a law is broken; the seed and the last steps are printed on standard error,
-and a small script that still breaks the law is written to the folder of --failures, with a
-recording of the run.
+The exit code is 1 if a law is broken, 2 if the arguments make no sense, 130 after Ctrl-C. The seed
+and the last steps are printed on standard error, and a small script that still breaks the law is
+written to the folder of --failures, with a recording of the run. A law that is broken in a way that
+is known is told and counted, and the run goes on (docs/simulator.md).
 """
 
 
