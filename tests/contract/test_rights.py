@@ -222,7 +222,12 @@ def test_ready_nodes_get_the_pools_label(account: Account) -> None:
     account.add(f"{OWN}/warmpools", {"metadata": {"name": "users"}, "spec": {
         "users": {"matchLabels": {"a": "b"}}, "placeholders": {"selector": {}},
         "images": {"ofUsers": False, "label": "example.com/ready"}}})  # fmt: skip
-    with account.scheduler():
+    config = account.folder / "labels.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{pluginConfig: [{name: WarmCapacity, args: {nodeLabels: [example.com/*]}}]}]\n"
+    )
+    with account.scheduler("--config", str(config)):
         account.until(f"{V1}/nodes",
                       lambda o: (o["n0"]["metadata"].get("labels") or {}).get("example.com/ready")
                       == "true")  # fmt: skip

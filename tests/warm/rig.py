@@ -80,7 +80,10 @@ class Hub:
         profile = {
             "schedulerName": "hub",
             "plugins": {"score": Z2JH_SCORE},
-            "pluginConfig": [Z2JH_FIT],
+            "pluginConfig": [
+                Z2JH_FIT,
+                {"name": "WarmCapacity", "args": {"nodeLabels": ["example.com/*", "hub/warm"]}},
+            ],
         }
         document = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",

@@ -13,6 +13,7 @@ from stower.model.kinds import Node, Pod, WarmPool
 from stower.model.kinds.pod import Container
 from stower.model.kinds.warm_pool import WarmPoolSpec, pool_faults
 from stower.model.times import SECOND_NS, time_text
+from stower.warm.registry import POOLS_MAX
 from tests.warm.rig import PLACEHOLDER, POOL, START_NS, TEMPLATE, USER, Hub, merged
 
 KEPT: dict[str, Any] = {"selector": None, "template": TEMPLATE}
@@ -160,6 +161,73 @@ def test_a_label_that_may_not_be_set_is_told_and_not_asked_for_again_and_again()
     hub.advance(120)
     assert 1 == sum(isinstance(w, PatchObject) and w.view is Node for w in hub.writes)
     assert any("refused" in text for _, text, about in hub.engine.notes() if about == "n1")
+
+
+def test_an_object_sets_no_label_that_the_configuration_does_not_name() -> None:
+    """Pods of other namespaces may select nodes by any other."""
+    gpu = "nvidia.com/gpu.present"
+    hub = Hub(images={"label": gpu, "names": ["not there"]})
+    hub.node("n1")
+    node = hub.server.get(Node, "n1")
+    meta = msgspec.structs.replace(node.metadata, labels={gpu: "true"})
+    hub.server.put(msgspec.structs.replace(node, metadata=meta))
+    hub.advance(20)
+    assert "true" == hub.server.get(Node, "n1").metadata.labels[gpu]
+    assert gpu in hub.server.get(WarmPool, "default/users").status.problem
+    assert any(gpu in text for _, text, about in hub.engine.notes() if about == "default/users")
+    hub.server.remove(hub.server.get(WarmPool, "default/users"))
+    hub.advance(20)
+    assert "true" == hub.server.get(Node, "n1").metadata.labels[gpu]
+
+
+@pytest.mark.parametrize("label", ["warm", "*", "example.com/", "a b/c"])
+def test_a_label_that_is_none_is_refused_in_the_configuration(label: str) -> None:
+    config = [{"name": "WarmCapacity", "args": {"nodeLabels": [label]}}]
+    with pytest.raises(InvalidObject, match=r"args.nodeLabels\[0\]"):
+        build_engine({"profiles": [{"pluginConfig": config}]})
+
+
+def test_a_label_goes_though_the_first_write_that_takes_it_away_fails() -> None:
+    class Busy(Refusing):
+        left = 0
+
+        def refuse(self, write: Write) -> tuple[int, str] | None:
+            is_of_node = isinstance(write, PatchObject) and write.view is Node
+            self.left -= is_of_node
+            return (409, "changed") if is_of_node and self.left >= 0 else None
+
+    hub = Busy(images={"label": LABEL})
+    hub.drawn("UU+++ +++++")
+    hub.advance(20)
+    hub.left = 1
+    hub.server.remove(hub.server.get(WarmPool, "default/users"))
+    hub.advance(60)
+    assert [None, None] == [n.metadata.labels.get(LABEL) for n in hub.server.all(Node).values()]
+
+
+# Many pools
+
+
+def test_the_first_pools_of_a_namespace_count_and_others_follow_when_one_goes() -> None:
+    hub = Hub()
+    for i in range(POOLS_MAX + 5):
+        hub.server.put(pool(f"a{i:02}"))
+    assert POOLS_MAX == len(hub.warm.pools)
+    assert "default/users" not in hub.warm.pools
+    assert any("more than 20 pools" in text for _, text, _ in hub.engine.notes())
+    hub.server.remove(hub.server.get(WarmPool, "default/a00"))
+    assert f"default/a{POOLS_MAX:02}" in hub.warm.pools
+
+
+def test_a_change_of_one_pool_leaves_the_others_as_they_are() -> None:
+    """Else a namespace's user makes work for all pools and nodes with each change."""
+    hub = Hub()
+    hub.node("n1")
+    hub.server.put(pool("other"))
+    before = {key: hub.warm.nodes_of(one) for key, one in hub.warm.pools.items()}
+    hub.server.put(pool("other", images={"names": ["another"]}))
+    after = {key: hub.warm.nodes_of(one) for key, one in hub.warm.pools.items()}
+    assert ["default/users"] == [key for key in after if after[key] is before[key]]
 
 
 # Users

@@ -23,6 +23,7 @@ from stower.framework.cluster_events import Change
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.model.kinds import Pod
 from stower.model.kinds.warm_pool import WarmPoolSpec, pool_faults
+from stower.model.selectors import label_key_fault
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
@@ -40,10 +41,19 @@ class PoolArgs(WarmPoolSpec, frozen=True, rename="camel", omit_defaults=True, kw
     namespace: Name
 
 
-class WarmCapacityArgs(Args, frozen=True):
-    """Arguments in a KubeSchedulerConfiguration: pools in addition to WarmPool objects."""
+class WarmCapacityArgs(Args, frozen=True, rename="camel"):
+    """Arguments in a KubeSchedulerConfiguration: pools in addition to WarmPool objects, and which
+    labels these objects may set on nodes: keys, or domains as `example.com/*`. `WarmPool` objects
+    belong to users of namespaces, and pods of other namespaces may select nodes by a label."""
 
     pools: tuple[PoolArgs, ...] = ()
+    node_labels: tuple[str, ...] = ()
+
+
+def _node_label_fault(label: str) -> str | None:
+    """What is wrong with an entry of nodeLabels, or None."""
+    key = f"{label[:-1]}x" if label.endswith("/*") else label
+    return label_key_fault(key) if "/" in key else "a label with a domain, or example.com/*"
 
 
 class WarmCapacity(Plugin):
@@ -56,15 +66,17 @@ class WarmCapacity(Plugin):
     # Packing users comes before all other scores.
     default_weight = 1_000_000
 
-    def __init__(self, pools: tuple[PoolArgs, ...] = ()) -> None:
+    def __init__(self, pools: tuple[PoolArgs, ...] = (), node_labels: tuple[str, ...] = ()) -> None:
         self._pools = pools
+        self._node_labels = node_labels
 
     @classmethod
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "WarmCapacity":
         """Reads WarmCapacityArgs."""
-        pools = convert_args(args, WarmCapacityArgs, path).pools
+        parsed = convert_args(args, WarmCapacityArgs, path)
+        pools = parsed.pools
         keys = [(pool.namespace, pool.name) for pool in pools]
         raise_faults(
             duplicate(f"{path}.pools[{i}]", "/".join(key))
@@ -76,12 +88,17 @@ class WarmCapacity(Plugin):
             for i, pool in enumerate(pools)
             for field, value, text in pool_faults(pool, pool.name)
         )
-        return cls(pools)
+        raise_faults(
+            invalid(f"{path}.nodeLabels[{i}]", label, f"must be {fault}")
+            for i, label in enumerate(parsed.node_labels)
+            if (fault := _node_label_fault(label))
+        )
+        return cls(pools, parsed.node_labels)
 
     def companion(self, state: ClusterState, seed: int) -> Controller:
         """Returns the companion for placeholders, repositioning and pool status."""
         pools = (Pool(f"{pool.namespace}/{pool.name}", pool, None) for pool in self._pools)
-        return Controller(state, pools)
+        return Controller(state, pools, self._node_labels)
 
     def displaceable_pods(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
         """Returns for a user the placeholders on the nodes that are admitted for it."""

@@ -28,7 +28,8 @@ IMAGE: Final = "hub.example.com/user:1"
 USER: Final = {"component": "singleuser-server"}
 PLACEHOLDER: Final = {"component": "user-placeholder"}
 SHARE_WITH_AUTOSCALER: Final = 0.5
-PROFILE: Final[Json] = {"pluginConfig": [{"name": "WarmCapacity", "args": {}}]}
+LABEL: Final = "example.com/warm"
+PROFILE: Final[Json] = {"pluginConfig": [{"name": "WarmCapacity", "args": {"nodeLabels": [LABEL]}}]}
 GROUP: Final = NodeGroup(
     "scaled",
     {"cpu": "8", "memory": "16Gi", "pods": "20"},
@@ -110,7 +111,7 @@ def _pool(chance: random.Random) -> WarmPool:
         "users": {"matchLabels": USER},
         "placeholders": placeholders,
         "images": {"names": [IMAGE], "waitSeconds": chance.choice((30, 120, 300)),
-                   "label": chance.choice(("", "example.com/warm"))},
+                   "label": chance.choice(("", LABEL))},
         "repositioning": moves,
     }  # fmt: skip
     meta = {"name": "pool", "namespace": "default", "uid": "pool"}

@@ -3,7 +3,7 @@
 Acts every PERIOD_NS, from API objects alone. Only missing placeholders are created at once.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.companion import EntityFailed, Metric, TrialScheduler, raise_error
 from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import ApiObject, Node, Pod, WarmPool
-from stower.model.kinds.warm_pool import WarmPoolStatus, pool_faults
+from stower.model.kinds.warm_pool import WarmPoolStatus
 from stower.model.resources import PODS
 from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, is_tolerated
 from stower.model.times import SECOND_NS, time_ns
@@ -26,6 +26,7 @@ from stower.warm.nodes import PoolNodes
 from stower.warm.placeholders import NODE_ANNOTATION, PlaceholderManager
 from stower.warm.pools import POOL_LABEL, Pool, Role, is_recent
 from stower.warm.readiness import is_maintained
+from stower.warm.registry import PoolRegistry
 from stower.warm.repositioning import MINUTE_NS, Repositioner
 from stower.warm.status import ATTRACTOR, StatusWriter
 from stower.warm.target import count_wanted
@@ -41,12 +42,15 @@ class WarmCapacity:
 
     activating_filter = "ImageReadiness"
 
-    def __init__(self, state: ClusterState, pools: Iterable[Pool] = ()) -> None:
-        """`pools`: those of the configuration; others come as objects."""
+    def __init__(
+        self, state: ClusterState, pools: Iterable[Pool] = (), node_labels: Sequence[str] = ()
+    ) -> None:
+        """`pools`: those of the configuration; others come as objects, which may set these
+        labels on nodes."""
         self.state = state
         self.entity_failed: EntityFailed = raise_error  # see EntityGuard
         self.pools: dict[str, Pool] = {pool.key: pool for pool in pools}
-        self._own = dict(self.pools)
+        self._registry = PoolRegistry(self.pools.values(), node_labels)
         self._nodes: dict[str, PoolNodes] = {}  # by pool
         self._known: dict[str, tuple[Pool, Role]] = {}  # by uid, whose pod it is
         self._round_ns: int | None = None  # when the next round is due
@@ -57,7 +61,6 @@ class WarmCapacity:
         self._is_turn = False  # of users who wait
         self._looked_ns = 0
         self._former: list[Pool] = []  # that are no more: what was moved for them counts a while
-        self._notes: list[tuple[str, str, str]] = []
         self._has_decided = False
         self.figures = Figures()
         self.keeping = PlaceholderManager(state)
@@ -87,49 +90,56 @@ class WarmCapacity:
     def on_list(self, objects: Iterable[ApiObject], now_ns: int) -> None:
         """See Companion."""
         known = list(objects)
-        old, self.pools = self.pools, dict(self._own)
-        for obj in known:
-            pool = self._make_pool(obj, old) if isinstance(obj, WarmPool) else None
-            if pool is not None:
-                self.pools[pool.key] = pool
-        self._retire_pools(old)
+        self._registry.replace(obj for obj in known if isinstance(obj, WarmPool))
+        self._choose_pools(self._registry.namespaces, {})
         self.keeping.forget()
+        self._waiting.clear()
+        self._known.clear()
+        self._nodes.clear()
+        for pool in self.pools.values():
+            pool.clear()
         self._begin((obj for obj in known if isinstance(obj, Pod)), now_ns)
         self._schedule_round(now_ns)
 
     def _pool(self, obj: WarmPool, gone: bool, now_ns: int) -> None:
-        key = obj.metadata.key
-        old = self.pools.get(key)
-        if not gone and old is not None and old.obj is not None and old.spec == obj.spec:
-            old.set_object(obj)
+        namespace = obj.metadata.namespace
+        self._registry.put(obj, gone)
+        others = {key: pool for key, pool in self.pools.items() if pool.namespace != namespace}
+        if not self._choose_pools([namespace], others):
             return
-        before = dict(self.pools)
-        pool = None if gone else self._make_pool(obj, before)
-        self.pools.pop(key, None)
-        if pool is None:
-            pool = self._own.get(key)
-        if pool is not None:
-            self.pools[key] = pool
-        self._retire_pools(before)
-        self._begin([entry.pod for entry in self.state.pods.values()], now_ns)
+        # Of pools that go on, only their pods may be others'; the rest stays as it is.
+        pods = [
+            entry.pod
+            for entry in self.state.pods.values()
+            if entry.pod.metadata.namespace == namespace
+        ]
+        for pod in pods:
+            known = self._known.get(pod.metadata.uid)
+            if known is not None and self.pools.get(known[0].key) is not known[0]:
+                del self._known[pod.metadata.uid]
+                self._waiting.pop(pod.metadata.uid, None)
+        self._begin(pods, now_ns)
 
-    def _make_pool(self, obj: WarmPool, before: Mapping[str, Pool]) -> Pool | None:
-        """The pool that the object says; None where it makes no sense, as API servers that know
-        only its schema store it all the same. What was moved just now may not be shown yet."""
-        key = obj.metadata.key
-        for path, value, text in pool_faults(obj.spec, obj.metadata.name):
-            self._notes.append(
-                ("error", f"ignoring the invalid pool: {path}: {value}: {text}", key)
-            )
-            return None
-        pool = Pool(key, obj.spec, obj)
-        former = [one for one in (before.get(key), *self._former) if one is not None]
-        for old in former:
-            if old.key == key:
-                pool.moves += [move for move in old.moves if move not in pool.moves]
-        if key in before:
-            pool.draining = before[key].draining
-        return pool
+    def _choose_pools(self, namespaces: Iterable[str], others: Mapping[str, Pool]) -> bool:
+        """Finds the pools of these namespaces anew, beside the others. Returns whether they are
+        other pools than before."""
+        before = self.pools
+        found = dict(others)
+        for namespace in namespaces:
+            found |= self._registry.pools(namespace, before)
+        new = [pool for key, pool in found.items() if before.get(key) is not pool]
+        if not new and len(found) == len(before):
+            return False
+        for pool in new:  # what was moved just now may not be shown yet
+            former = (old for old in (before.get(pool.key), *self._former) if old is not None)
+            for old in former:
+                if old.key == pool.key:
+                    pool.moves += [move for move in old.moves if move not in pool.moves]
+            if pool.key in before:
+                pool.draining = before[pool.key].draining
+        self.pools = dict(sorted(found.items()))
+        self._retire_pools(before)
+        return True
 
     def _retire_pools(self, before: Mapping[str, Pool]) -> None:
         """What pools had said that are no more, or say it no more."""
@@ -139,15 +149,14 @@ class WarmCapacity:
         self._former += [pool for key, pool in before.items() if self.pools.get(key) is not pool]
 
     def _begin(self, pods: Iterable[Pod], now_ns: int) -> None:
-        """The pools are others than before: whose pod is whose is found anew."""
-        self.pools = dict(sorted(self.pools.items()))
-        self._waiting.clear()
-        self._known.clear()
-        for pool in self.pools.values():
-            pool.clear()
+        """The pools are others than before: whose of these pods is whose is found anew."""
         for pod in pods if self.pools else ():
             self._observe_pod(pod, pod.is_terminal, now_ns)
-        self._nodes = {key: PoolNodes(pool, self.state) for key, pool in self.pools.items()}
+        nodes, self._nodes = self._nodes, {}
+        for key, pool in self.pools.items():
+            known = nodes.get(key)
+            is_same = known is not None and known.pool is pool
+            self._nodes[key] = known if known and is_same else PoolNodes(pool, self.state)
         self._is_turn = True
         self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
 
@@ -442,8 +451,8 @@ class WarmCapacity:
                 if changed is not None and row not in changed:
                     continue
                 here = found.setdefault(row, {})
-                if pool.spec.images.label:
-                    here.setdefault(pool.spec.images.label, bool(nodes.ready[row]))
+                if pool.label:
+                    here.setdefault(pool.label, bool(nodes.ready[row]))
                 if pool.spec.placeholders.placement == "Spread":
                     here.setdefault(ATTRACTOR, row == rows[-1])
         return found
@@ -497,7 +506,7 @@ class WarmCapacity:
             nodes=len(nodes.rows_by_age), ready_nodes=int(nodes.ready.sum()),
             users=len(pool.users) - waiting, waiting_users=waiting, wanted=pool.wanted,
             placed=placed, pending=pending, expected=self.expected_text(pool, waiting, pending),
-            problem=pool.problem,
+            problem=pool.problem or pool.fault,
             draining=pool.draining or None, moves=tuple(pool.moves) or None,
         )  # fmt: skip
 
@@ -539,7 +548,9 @@ class WarmCapacity:
 
     def on_answer(self, id: int, code: int, message: str, now_ns: int) -> None:
         """See Companion. What was refused is tried again with the next round."""
-        if not self.told.handle_answer(id, code, message, now_ns):
+        if self.told.handle_answer(id, code, message, now_ns):
+            self._schedule_round(now_ns)  # a label may be left, though no pool is
+        else:
             self.keeping.handle_answer(id, code, message)
 
     @property
@@ -552,7 +563,7 @@ class WarmCapacity:
 
     def take_log_lines(self) -> list[tuple[str, str, str]]:
         """See Companion."""
-        own, self._notes = self._notes, []
+        own, self._registry.notes = self._registry.notes, []
         return own + self.keeping.notes() + self.told.notes()
 
     def metrics(self) -> list[Metric]:
@@ -572,7 +583,7 @@ class WarmCapacity:
 def _labels_of(pool: Pool) -> list[str]:
     """Labels that the pool sets on nodes."""
     spread = pool.spec.placeholders.placement == "Spread"
-    return [label for label in (pool.spec.images.label, ATTRACTOR if spread else "") if label]
+    return [label for label in (pool.label, ATTRACTOR if spread else "") if label]
 
 
 def _has_moved(pool: Pool, now_ns: int) -> bool:

@@ -16,7 +16,7 @@ class PoolNodes:
     """Of one pool. Arrays have at least `row_limit` cells; read only."""
 
     def __init__(self, pool: Pool, state: ClusterState) -> None:
-        self._pool = pool
+        self.pool = pool
         self._state = state
         self.holds: Bools = np.zeros(state.capacity, np.bool_)
         self.ready: Bools = np.zeros(state.capacity, np.bool_)
@@ -43,8 +43,8 @@ class PoolNodes:
         if node is not None:
             self._row_of[name] = row
             self.born_ns[row] = time_ns(node.metadata.creation_timestamp) or 0
-            self.holds[row] = self._pool.holds(node)
-            self.ready[row] = self.holds[row] and is_ready(self._pool, node)
+            self.holds[row] = self.pool.holds(node)
+            self.ready[row] = self.holds[row] and is_ready(self.pool, node)
         if before != (node is not None and bool(self.holds[row]), row) or old != row:
             self._order = None
         return node is not None and bool(self.ready[row]) and not was_ready

@@ -39,6 +39,8 @@ class Pool:
         self.overlapping: dict[str, None] = {}
         self.pullers: dict[str, dict[str, Pod]] = {}  # by node, then by uid
         self.wanted = spec.placeholders.replicas
+        self.label = spec.images.label  # that is set on ready nodes, "" for none
+        self.fault = ""  # what of the spec is not done, and why
         self.problem = ""  # why the API makes no placeholders
         self.draining: tuple[str, ...] = ()  # nodes that are to empty
         self.moves: list[Move] = list(obj.status.moves or ()) if obj is not None else []

@@ -27,6 +27,7 @@ class StatusWriter:
 
     def __init__(self) -> None:
         self._open: dict[int, str] = {}  # by id: the pool or node that it is about
+        self._open_stale: dict[int, list[str]] = {}  # by id: labels that are to be gone
         self._refused_ns: dict[str, int] = {}  # what the API refused is tried again then
         self._notes: list[tuple[str, str, str]] = []
         self._stale: dict[str, None] = {}  # labels that no pool sets any more
@@ -45,6 +46,9 @@ class StatusWriter:
     def handle_answer(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """Whether it was one of these."""
         about = self._open.pop(id, None)
+        stale = self._open_stale.pop(id, ())
+        if code:
+            self._stale |= dict.fromkeys(stale)  # the node may have them still
         if (
             about is not None
             and 400 <= code < 500
@@ -108,6 +112,7 @@ class StatusWriter:
             if self._can_write(node.metadata.key, state.now_ns):
                 id = next_id()
                 self._open[id] = node.metadata.key
+                self._open_stale[id] = [name for name in patch if name in stale]
                 writes.append(patch_of(node, {"metadata": {"labels": patch}}, "", id))
             else:
                 self._stale |= {name: None for name in patch if name in stale}
