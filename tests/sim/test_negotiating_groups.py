@@ -264,17 +264,19 @@ def test_the_minimum_of_a_group_is_placed_though_there_is_nothing_for_its_other_
     assert max(run.bound_s.values()) < 30
 
 
+@pytest.mark.parametrize("is_grouped", [True, False])
 @pytest.mark.parametrize(("seed", "many"), [(1, 24), (2, 24), (3, 24), (3, 12)])
-def test_groups_do_not_evict_again_and_again_for_devices_that_drivers_refuse(
-    seed: int, many: int
+def test_nobody_evicts_again_and_again_for_devices_that_drivers_refuse(
+    seed: int, many: int, is_grouped: bool
 ) -> None:
     """All nodes are full of less important pods, and none has a device: drivers are asked about
     what a first eviction has freed, and pods are spared for longer and longer after that."""
     low: Json = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "8"}}}]}}
-    high = template("g", ("a", 1), of="g")
+    high = template("g", ("a", 1), of="g" if is_grouped else "")
     high["spec"]["containers"] = low["spec"]["containers"]
     load = [*nodes(many), *driver("a", {}), *pods("low", many)]
-    load.append(group("g", 2, key="", priority=100))
+    if is_grouped:
+        load.append(group("g", 2, key="", priority=100))
     load += [{**one, "priority": 100} for one in pods("g", 2, 60_000)]
     evicted = set()
 

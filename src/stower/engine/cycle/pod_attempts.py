@@ -21,6 +21,7 @@ from stower.engine.cycle.failure_handler import FailureHandler
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.outbox import UNTRACKED
 from stower.engine.preemption.displacement import DisplacedPods, Displacement
+from stower.engine.preemption.eviction_pauses import SPARES, EvictionPauses, have_been_asked
 from stower.engine.preemption.pod_eviction import PodEviction
 from stower.engine.queue.entities import QueuedPod
 from stower.engine.queue.scheduling_queue import SchedulingQueue
@@ -72,6 +73,7 @@ class PodAttempts:
         self._eviction = eviction
         self._pending = pending
         self.displacement = Displacement(context.state, cycle)
+        self.pauses = EvictionPauses()
         self.extenders: Extenders | None = None
 
     def run(self, queued: QueuedPod) -> None:
@@ -203,6 +205,8 @@ class PodAttempts:
         diagnosis, post_filter_result = self._cycle.fail(
             queued.profile, queued.entry, extended, queued.victims
         )
+        if queued.profile.negotiating_plugins and post_filter_result.victims:
+            post_filter_result = self._spare(queued, post_filter_result)
         if not post_filter_result.victims and queued.profile.negotiating_plugins:
             found = self._cycle.negotiate(queued.profile, queued.entry, -1)
             if found is not None:
@@ -212,6 +216,20 @@ class PodAttempts:
             if self.extenders.ask_victims(queued, diagnosis):
                 return
         self.apply_refusal(queued, diagnosis, post_filter_result)
+        if post_filter_result.message == SPARES:
+            self._queue.retry_at(queued, self.pauses.until_ns(queued.uid))
+
+    def _spare(self, queued: QueuedPod, found: PostFilterResult) -> PostFilterResult:
+        """Returns the result, without victims while the pod has to spare others; an eviction begins
+        such a pause where drivers have been asked about the pod before."""
+        entry, now_ns = queued.entry, self.state.now_ns
+        if self.pauses.until_ns(entry.uid) > now_ns:
+            return msgspec.structs.replace(
+                found, victims=(), nominated_node_name="", message=SPARES
+            )
+        if have_been_asked(queued.profile.negotiating_plugins, (entry.pod,), self.state):
+            self.pauses.begin(entry.uid, now_ns)
+        return found
 
     def _refuse_and_wait(
         self,
@@ -226,6 +244,7 @@ class PodAttempts:
         waking = diagnosis.plugins | {plugin.name}
         diagnosis = msgspec.structs.replace(diagnosis, plugins=waking)
         message = wait.message if wait.message not in diagnosis.message() else ""
+        spares = post_filter_result.message == SPARES
         post_filter_result = msgspec.structs.replace(
             post_filter_result,
             message=message if wait.message else post_filter_result.message,
@@ -238,8 +257,11 @@ class PodAttempts:
         self._pending.begin(queued.entry.uid, wait)
         if wait.writes:
             queued.unschedulable_count = count  # something is being done about it
-        if wait.retry_at_ns is not None:
-            self._queue.retry_at(queued, wait.retry_at_ns)
+        retries = [] if wait.retry_at_ns is None else [wait.retry_at_ns]
+        if spares:
+            retries.append(self.pauses.until_ns(queued.uid))
+        if retries:
+            self._queue.retry_at(queued, min(retries))
 
     def apply_refusal(
         self, queued: QueuedPod, diagnosis: Diagnosis, post_filter_result: PostFilterResult

@@ -1,34 +1,28 @@
 """When a tree of pod groups evicts nobody: while its victims leave, and for a while after it has
-evicted in vain for devices that only drivers know.
-
-Drivers are asked about nodes with room. Where there is none, a group makes room before it asks, and
-the drivers may refuse what was made. Must not know how victims are chosen.
+evicted in vain for devices that only drivers know. Must not know how victims are chosen.
 """
 
 from typing import Final
 
 from stower.engine.preemption.candidates import leaving_victims
+from stower.engine.preemption.eviction_pauses import SPARES, EvictionPauses
 from stower.engine.queue.entities import QueuedTree
-from stower.model.times import SECOND_NS
 from stower.state.claim_release import is_releasing_devices
 from stower.state.cluster import ClusterState
 from stower.state.devices import may_use_devices
 
 ONGOING: Final = "ongoing preemption on nominated nodes"
-SPARES: Final = "spares other pods for a while: drivers refused the room that was made before"
-# Doubled with each eviction; forgotten once the longest has passed without one.
-FIRST_NS: Final = 30 * SECOND_NS
-LONGEST_NS: Final = 600 * SECOND_NS
 
 
-def why_not_now(state: ClusterState, queued: QueuedTree) -> str:
+def why_not_now(state: ClusterState, queued: QueuedTree, pauses: EvictionPauses) -> str:
     """Returns why no victims are searched for a tree now, "" for no reason. Has the tree tried
     again once a pause is over."""
     if awaits_victims(state, queued):
         return ONGOING
-    if queued.spares_until_ns > state.now_ns:
-        is_due_before = state.now_ns < queued.retry_ns < queued.spares_until_ns
-        queued.retry_ns = queued.retry_ns if is_due_before else queued.spares_until_ns
+    until_ns = pauses.until_ns(queued.root)
+    if until_ns > state.now_ns:
+        is_due_before = state.now_ns < queued.retry_ns < until_ns
+        queued.retry_ns = queued.retry_ns if is_due_before else until_ns
         return SPARES
     return ""
 
@@ -51,15 +45,3 @@ def awaits_victims(state: ClusterState, queued: QueuedTree) -> bool:
             if is_deletion_pending and entry.pod.priority < queued.priority:
                 return True
     return False
-
-
-def spare_others(state: ClusterState, queued: QueuedTree) -> None:
-    """Begins a pause after an eviction, longer than the last one, if drivers have been asked about
-    the tree's pods before."""
-    plugins = queued.profile.negotiating_plugins
-    if all(p.asked_rows(m.pod, state) is None for m in queued.members.values() for p in plugins):
-        return
-    if state.now_ns - queued.spares_until_ns > LONGEST_NS:
-        queued.pause_ns = 0
-    queued.pause_ns = min(max(2 * queued.pause_ns, FIRST_NS), LONGEST_NS)
-    queued.spares_until_ns = state.now_ns + queued.pause_ns

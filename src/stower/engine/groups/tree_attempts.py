@@ -15,7 +15,7 @@ from stower.engine.binding.pending_writes import PendingWrites
 from stower.engine.context import Context
 from stower.engine.cycle.pod_attempts import NO_BINDER, PodAttempts, has_binder
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
-from stower.engine.groups.eviction_pauses import ONGOING, spare_others, why_not_now
+from stower.engine.groups.eviction_pauses import ONGOING, why_not_now
 from stower.engine.groups.group_status import (
     FALSE,
     INVALID,
@@ -37,6 +37,7 @@ from stower.engine.groups.tree_cycle import (
 from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.outbox import UNTRACKED
+from stower.engine.preemption.eviction_pauses import have_been_asked
 from stower.engine.preemption.pod_eviction import CLUSTER, PodEviction
 from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree, encode_pod_terms
 from stower.engine.queue.scheduling_queue import SchedulingQueue
@@ -92,6 +93,7 @@ class TreeAttempts:
         self._queue = queue
         self._cycle = cycle
         self._attempts = attempts
+        self._pauses = attempts.pauses
         self._binding = binding
         self._eviction = eviction
         self._pending = pending
@@ -353,7 +355,9 @@ class TreeAttempts:
         for node_name in dict.fromkeys(nodes.values()):
             self._eviction.withdraw_nominations(node_name, queued.priority)
         self._eviction.evict(queued, CLUSTER, victims.victims)
-        spare_others(self._state, queued)
+        pods = (member.pod for member in queued.members.values())
+        if have_been_asked(queued.profile.negotiating_plugins, pods, self._state):
+            self._pauses.begin(queued.root, self._state.now_ns)
         if not queued.is_preempting:
             self._queue.finish_preemption(queued, False, self._state.now_ns)
         return note
@@ -404,7 +408,7 @@ class TreeAttempts:
         own = tree.groups[0].obj.spec.preemption_policy
         if (own or queued.pod.spec.preemption_policy) == PREEMPT_NEVER:
             return VictimPlan([], [], "not eligible due to preemptionPolicy=Never.")
-        if why_not := why_not_now(self._state, queued):
+        if why_not := why_not_now(self._state, queued, self._pauses):
             return VictimPlan([], [], why_not)
         if not admitted_groups(self._state, tree)[0]:
             # No pod is evicted for more than the minimum.

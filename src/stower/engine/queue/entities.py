@@ -225,8 +225,7 @@ class QueuedTree(QueuedEntity):
 
     __slots__ = (
         "awaits_more", "exhausted_count", "futile_count", "gated", "half_bound_ns", "members",
-        "outlasts", "pairs_searched", "pause_ns", "retry_ns", "root", "root_uid",
-        "spares_until_ns", "waits_for",
+        "outlasts", "pairs_searched", "retry_ns", "root", "root_uid", "waits_for",
     )  # fmt: skip
 
     def __init__(self, root: GroupKey, profile: Profile, now_ns: int) -> None:
@@ -243,8 +242,6 @@ class QueuedTree(QueuedEntity):
         self.pairs_searched = 0  # by the last attempt: its pods times the nodes
         # Searches that found that no eviction helps, since the last other answer about victims.
         self.futile_count = 0
-        # Until then it evicts nobody, and how long that pause is, see groups/eviction_pauses.py.
-        self.spares_until_ns = self.pause_ns = 0
         # While its placement waits for answers: whether an event is not the last of these.
         self.awaits_more: Callable[[ClusterEvent], bool] | None = None
         # Where its refusal is known to be lasting: whether it is despite the room of a pod.

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final
 
 from stower.devices.negotiation.scheduling import NO_PLACE_FOR_GROUP, WAITS_FOR_GROUP
-from stower.engine.groups.eviction_pauses import SPARES
+from stower.engine.preemption.eviction_pauses import SPARES
 from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import Event, Listed, WriteFailed, WriteOk

@@ -43,7 +43,10 @@ class Gangs(Checker):
         """A pod gets a node, or goes."""
         _, kind, obj = change
         if isinstance(obj, Pod) and obj.group_name:
-            if kind is WatchType.DELETED or obj.is_terminal or obj.metadata.deletion_timestamp:
+            is_leaving = kind is WatchType.DELETED or obj.is_terminal
+            if obj.group_name in self._begun_ns and (
+                is_leaving or obj.metadata.deletion_timestamp is not None
+            ):
                 self._whole.add(obj.group_name)
             pod = self._binds.find_bound_pod(change)
             if pod is not None:

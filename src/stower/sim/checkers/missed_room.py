@@ -43,6 +43,7 @@ class MissedRoom(Checker):
         self._usage = NodeUsage()
         self._fits: dict[str, tuple[int, frozenset[str]]] = {}  # since when, where; by uid
         self._leader = ("", 0)
+        self._next = ""  # uid of the pod that has its turn with the next look
 
     def on_change(self, change: Change) -> None:
         """Count what pods hold."""
@@ -62,7 +63,8 @@ class MissedRoom(Checker):
         model = FilterModel(self.court.server, self._usage, in_flight)
         work, before, self._fits = WORK_MAX, self._fits, {}
         for pod in self._in_turn(waiting, before):
-            if work <= 0:
+            if work <= 0 and pod.metadata.uid not in before:
+                self._next = pod.metadata.uid
                 break
             work -= self._work(pod)
             names = frozenset(model.feasible_nodes(pod, self._counts_vms(leader, pod)))
@@ -102,10 +104,11 @@ class MissedRoom(Checker):
     def _in_turn(
         self, waiting: list[Pod], before: dict[str, tuple[int, frozenset[str]]]
     ) -> Iterator[Pod]:
-        """Those that fitted first; the others from another one on each time."""
+        """Those that fitted first; the others from where the last look has ended."""
         yield from (pod for pod in waiting if pod.metadata.uid in before)
         others = [pod for pod in waiting if pod.metadata.uid not in before]
-        at = self.court.agenda.now_ns // SECOND_NS % len(others) if others else 0
+        uids = [pod.metadata.uid for pod in others]
+        at = uids.index(self._next) if self._next in uids else 0
         yield from others[at:]
         yield from others[:at]
 

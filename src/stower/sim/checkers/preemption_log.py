@@ -157,17 +157,15 @@ class PreemptionLog:
                 self.placed.append(uid)
                 self._on_placement(pod, decision.node_name)
             return []
-        nominated = {
-            write.nominated_node_name
+        nominated = {decision.nominated} | {
+            write.nominated_node_name or ""
             for write in writes
             if isinstance(write, PatchPodStatus) and write.uid == decision.uid
         }
+        nominated.discard("")
         for other in [*self.open.values()]:
-            if (
-                other.uid != uid
-                and other.node_name in nominated | {decision.nominated}
-                and other.priority <= pod.priority
-            ):
+            is_near = bool(nominated) if other.is_group else other.node_name in nominated
+            if other.uid != uid and is_near and other.priority <= pod.priority:
                 self._end(other.uid, "room is reserved for another pod")
         if not decision.victims:
             return []

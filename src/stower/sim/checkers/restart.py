@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from stower.engine.engine import Engine
-from stower.engine.groups.eviction_pauses import SPARES
+from stower.engine.preemption.eviction_pauses import SPARES
 from stower.engine.status_reporter import UNSCHEDULABLE
 from stower.framework.events import Listed, Observed, Tick, WatchType
 from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
