@@ -55,7 +55,9 @@ def test_all_reasons_are_listed() -> None:
 WITHOUT_LITERAL = (
     ReasonCode.CLAIM_NOT_REFERENCED,
     ReasonCode.GROUP_DOMAIN_UNKNOWN,
+    ReasonCode.GROUP_INVALID,
     ReasonCode.GROUP_NOT_FOUND,
+    ReasonCode.NEGOTIATION_TURN_PENDING,
 )
 
 
@@ -69,6 +71,7 @@ def test_every_reason_has_a_code_and_every_code_a_reason() -> None:
     source = "\n".join(p.read_text() for p in (SOURCE / "groups").rglob("*.py"))
     source += "\n".join(p.read_text() for p in (SOURCE / "engine").rglob("*.py"))
     source += "\n".join(p.read_text() for p in (SOURCE / "plugins").rglob("*.py"))
+    source += "\n".join(p.read_text() for p in (SOURCE / "devices").rglob("*.py"))
     for code in WITHOUT_LITERAL:
         assert [t for t, of in REASON_TEXTS if of is code and t in " ".join(source.split())]
 

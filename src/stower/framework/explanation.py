@@ -64,6 +64,7 @@ class ReasonCode(StrEnum):
     DRIVER_DEALLOCATION_PENDING = "DriverDeallocationPending"
     DRIVERS_NOT_SIMULATED = "DriversNotSimulated"
     FORMER_NEGOTIATION_PENDING = "FormerNegotiationPending"
+    NEGOTIATION_TURN_PENDING = "NegotiationTurnPending"
     RESOURCE_CLASS_EXCLUDES_NODE = "ResourceClassExcludesNode"
     NEGOTIATED_DEVICES_NOT_AVAILABLE = "NegotiatedDevicesNotAvailable"
     NODE_NOT_SELECTED = "NodeNotSelected"
@@ -77,6 +78,7 @@ class ReasonCode(StrEnum):
     GROUP_GATED = "GroupGated"
     GROUP_ROOM_INSUFFICIENT = "GroupRoomInsufficient"
     GROUP_DOMAIN_UNKNOWN = "GroupDomainUnknown"
+    GROUP_INVALID = "GroupInvalid"
     COMBINED_CONSTRAINTS = "CombinedConstraints"
     PREEMPTION_PENDING = "PreemptionPending"
     PREEMPTION_NOT_HELPFUL = "PreemptionNotHelpful"
@@ -97,6 +99,7 @@ REASON_TEXTS: Final = (
     ("group has its minimum; its other pods are", ReasonCode.GROUP_ROOM_INSUFFICIENT),
     ("no node is feasible for one of its pods", ReasonCode.GROUP_ROOM_INSUFFICIENT),
     ("cannot determine domain", ReasonCode.GROUP_DOMAIN_UNKNOWN),
+    ("all pods in a single pod group should", ReasonCode.GROUP_INVALID),
     ("didn't satisfy plugin", ReasonCode.COMBINED_CONSTRAINTS),
     ("ongoing preemption", ReasonCode.PREEMPTION_PENDING),
     ("spares other pods for a while", ReasonCode.PREEMPTION_PENDING),
@@ -145,11 +148,16 @@ REASON_TEXTS: Final = (
     ("waiting for binding conditions for device", ReasonCode.DEVICE_NOT_READY),
     ("driver to provide information", ReasonCode.DRIVER_INFORMATION_PENDING),
     ("driver to allocate resource", ReasonCode.DRIVER_ALLOCATION_PENDING),
+    ("selected node withdrawn", ReasonCode.DRIVER_ALLOCATION_PENDING),
     ("driver to deallocate resource", ReasonCode.DRIVER_DEALLOCATION_PENDING),
+    ("requested deallocation of", ReasonCode.DRIVER_DEALLOCATION_PENDING),
+    ("releasing the reservation of", ReasonCode.DRIVER_DEALLOCATION_PENDING),
     ("drivers are not simulated", ReasonCode.DRIVERS_NOT_SIMULATED),
     ("waiting for podscheduling", ReasonCode.FORMER_NEGOTIATION_PENDING),
+    ("is tried first", ReasonCode.NEGOTIATION_TURN_PENDING),
     ("excluded by resource class", ReasonCode.RESOURCE_CLASS_EXCLUDES_NODE),
     ("node(s) on which", ReasonCode.NEGOTIATED_DEVICES_NOT_AVAILABLE),
+    ("no suitable node for", ReasonCode.NEGOTIATED_DEVICES_NOT_AVAILABLE),
     ("other than the selected one", ReasonCode.NODE_NOT_SELECTED),
     ("selected for all pods of the group", ReasonCode.GROUP_SELECTION_PENDING),
     ("no suitable nodes for all pods of the group", ReasonCode.GROUP_DEVICES_NOT_AVAILABLE),
@@ -183,6 +191,7 @@ WAITING_CODES: Final = frozenset(
         ReasonCode.DRIVER_ALLOCATION_PENDING,
         ReasonCode.DRIVER_DEALLOCATION_PENDING,
         ReasonCode.FORMER_NEGOTIATION_PENDING,
+        ReasonCode.NEGOTIATION_TURN_PENDING,
         ReasonCode.GROUP_MEMBERS_MISSING,
         ReasonCode.GROUP_SELECTION_PENDING,
         ReasonCode.IMAGES_MISSING,

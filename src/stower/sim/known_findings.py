@@ -29,7 +29,10 @@ KNOWN_FINDINGS: Final = (
     KnownFinding(
         "migrations",
         (AddVm,),
-        re.compile(r"VM \S+ migrated \d+ times in \d+ s while loads stood still.*"),
+        re.compile(
+            r"VM \S+ migrated \d+ times in \d+ s while loads stood still, each from a node above "
+            r"its watermark, .*"
+        ),
         38,
         "vms-move-to-and-fro.json",
     ),

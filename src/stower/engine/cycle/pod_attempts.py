@@ -21,7 +21,7 @@ from stower.engine.cycle.failure_handler import FailureHandler
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.outbox import UNTRACKED
 from stower.engine.preemption.displacement import DisplacedPods, Displacement
-from stower.engine.preemption.eviction_pauses import SPARES, EvictionPauses, have_been_asked
+from stower.engine.preemption.eviction_pauses import SPARES, EvictionPauses
 from stower.engine.preemption.pod_eviction import PodEviction
 from stower.engine.queue.entities import QueuedPod
 from stower.engine.queue.scheduling_queue import SchedulingQueue
@@ -73,7 +73,7 @@ class PodAttempts:
         self._eviction = eviction
         self._pending = pending
         self.displacement = Displacement(context.state, cycle)
-        self.pauses = EvictionPauses()
+        self.pauses = EvictionPauses(context.state)
         self.extenders: Extenders | None = None
 
     def run(self, queued: QueuedPod) -> None:
@@ -222,13 +222,11 @@ class PodAttempts:
     def _spare(self, queued: QueuedPod, found: PostFilterResult) -> PostFilterResult:
         """Returns the result, without victims while the pod has to spare others; an eviction begins
         such a pause where drivers have been asked about the pod before."""
-        entry, now_ns = queued.entry, self.state.now_ns
-        if self.pauses.until_ns(entry.uid) > now_ns:
+        if self.pauses.until_ns(queued.uid) > self.state.now_ns:
             return msgspec.structs.replace(
                 found, victims=(), nominated_node_name="", message=SPARES
             )
-        if have_been_asked(queued.profile.negotiating_plugins, (entry.pod,), self.state):
-            self.pauses.begin(entry.uid, now_ns)
+        self.pauses.begin(queued.uid, (queued.entry.pod,))
         return found
 
     def _refuse_and_wait(

@@ -37,7 +37,6 @@ from stower.engine.groups.tree_cycle import (
 from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.outbox import UNTRACKED
-from stower.engine.preemption.eviction_pauses import have_been_asked
 from stower.engine.preemption.pod_eviction import CLUSTER, PodEviction
 from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree, encode_pod_terms
 from stower.engine.queue.scheduling_queue import SchedulingQueue
@@ -355,9 +354,7 @@ class TreeAttempts:
         for node_name in dict.fromkeys(nodes.values()):
             self._eviction.withdraw_nominations(node_name, queued.priority)
         self._eviction.evict(queued, CLUSTER, victims.victims)
-        pods = (member.pod for member in queued.members.values())
-        if have_been_asked(queued.profile.negotiating_plugins, pods, self._state):
-            self._pauses.begin(queued.root, self._state.now_ns)
+        self._pauses.begin(queued.root, (member.pod for member in queued.members.values()))
         if not queued.is_preempting:
             self._queue.finish_preemption(queued, False, self._state.now_ns)
         return note

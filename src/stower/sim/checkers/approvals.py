@@ -1,6 +1,7 @@
 """Law `approvals`: approved resources of VMs fit on their nodes and cover their use.
 
-What a VM requests and its node has room for is approved in the end.
+What a VM requests and its node has room for is approved in the end. What is approved is known to
+the scheduler, also to one that was started since.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from stower.sim.server import Change
 from stower.sim.vm_holdings import reserved_amounts
 from stower.sim.vm_load import SCHEDULER
 from stower.vms.amounts import Resources, read_resources
+from stower.vms.controller import VmScheduling
 from stower.vms.migrations import ENDED
 from stower.vms.pods import (
     APPROVED,
@@ -27,6 +29,7 @@ from stower.vms.pods import (
 )
 
 NOTICED_NS = 10 * SECOND_NS
+KNOWN_NS = 30 * SECOND_NS  # a message that is late, a watch that is taken up again, and a round
 
 
 class Approvals(Checker):
@@ -40,6 +43,7 @@ class Approvals(Checker):
     def __init__(self, court: Court) -> None:
         super().__init__(court)
         self._approved: dict[str, Resources] = {}  # by uid of the VM
+        self._approved_ns: dict[str, int] = {}  # since when it is that, or its pod is there
         self._changed_ns = 0
         self._placed: set[str] = set()  # uids of pods on nodes
         # When pods that the plugin does not place came to each node.
@@ -59,6 +63,8 @@ class Approvals(Checker):
         if kind is WatchType.DELETED or APPROVED not in own:
             return
         now = self._approved[uid] = read_resources(own[APPROVED])
+        if now != before:
+            self._approved_ns[uid] = self.court.agenda.now_ns
         use = size_of(vm.spec["guest"])
         asked = read_resources(own[REQUESTED]) if REQUESTED in own else now
         if (
@@ -81,6 +87,9 @@ class Approvals(Checker):
             self._placed.discard(uid)
         elif node_name and uid not in self._placed:
             self._placed.add(uid)
+            owner = vm_owner(pod)
+            if owner is not None:
+                self._approved_ns[owner.uid] = self.court.agenda.now_ns
             if pod.spec.scheduler_name != SCHEDULER:
                 self._others_ns[node_name] = self.court.agenda.now_ns
 
@@ -117,6 +126,35 @@ class Approvals(Checker):
         room = node_room(node.status.allocatable)
         cpu, memory = reserved_amounts(self.court.server, node.metadata.name)
         return (cpu, room["cpu"]), (memory, room["memory"])
+
+    def check(self) -> None:
+        """A scheduler that runs for a while counts no less than what VMs show as approved."""
+        now_ns = self.court.agenda.now_ns
+        for process in self.court.schedulers:
+            began_ns = max(process.awake_since_ns, process.led_ns)
+            if process.engine is None or now_ns - began_ns < KNOWN_NS:
+                continue
+            companion = process.engine.state.companions.get("AutoscaleEnforcer")
+            if isinstance(companion, VmScheduling):
+                self._check_known(process.name, companion, now_ns - KNOWN_NS)
+
+    def _check_known(self, name: str, companion: VmScheduling, by_ns: int) -> None:
+        for vm in self.court.server.all(VirtualMachine).values():
+            approved = self._approved.get(vm.metadata.uid)
+            if approved is None or self._approved_ns.get(vm.metadata.uid, 0) > by_ns:
+                continue
+            for pod in self._pods(vm):
+                owner, node_name = vm_owner(pod), pod.spec.node_name
+                is_running_in = owner is not None and owner.controller and is_true(pod, AUTOSCALING)
+                if not node_name or not is_running_in or node_name not in companion.enforcer.nodes:
+                    continue
+                held = companion.enforcer.held_state(pod.metadata.uid, node_name)
+                has = Resources(held.cpu.reserved, held.memory.reserved) if held else Resources()
+                if approved.exceeds(has):
+                    raise self.violation(
+                        f"VM {vm.metadata.key} has {approved.cpu}m CPU and {approved.memory} bytes "
+                        f"approved, but {name} counts {has.cpu}m CPU and {has.memory} bytes"
+                    )
 
     def check_end(self) -> None:
         """Nobody asks any more: what there is room for was approved."""

@@ -5,9 +5,12 @@ from typing import Final
 from stower.controllers.vm_agents import LOAD
 from stower.framework.events import WatchType
 from stower.model.kinds import Node, Pod, VirtualMachine, VirtualMachineMigration
+from stower.model.resources import node_room
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
 from stower.sim.server import Change
+from stower.sim.vm_holdings import reserved_amounts
+from stower.vms.config import SHIPPED
 from stower.vms.migrations import CREATED_BY
 from stower.vms.pods import REQUESTED, vm_owner
 
@@ -20,27 +23,32 @@ class Migrations(Checker):
 
     No VM migrates more than MOVES_MAX times within an hour in which no load changed. Loads change
     when a VM comes, goes or requests other amounts, when another pod gets a node or leaves one,
-    when a node changes, and when a migration succeeds that a user created.
+    when a node changes, and when a migration succeeds that a user created. The text says whether
+    each of them began on a node above its watermark.
     """
 
     law = "migrations"
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)
-        self._moves_ns: dict[str, list[int]] = {}  # by key of the VM, since the last change
+        # By key of the VM, since the last change: when, and whether its node was above its mark.
+        self._moves: dict[str, list[tuple[int, bool]]] = {}
+        self._had_cause: dict[str, bool] = {}  # the same of migrations under way, by uid
         self._loads: dict[tuple[type, str], object] = {}  # by view and uid
 
     def on_change(self, change: Change) -> None:
         """Record changes of loads, and count migrations that succeeded."""
         _, kind, obj = change
         if isinstance(obj, VirtualMachineMigration):
+            if kind is WatchType.ADDED:
+                self._had_cause[obj.metadata.uid] = self._has_cause(obj)
             if self._is_new_success(kind, obj):
                 self._count_migration(obj)
             return
         load = _load(kind, obj)
         key = (type(obj), obj.metadata.uid)
         if load != self._loads.get(key):
-            self._moves_ns.clear()
+            self._moves.clear()
         if load is None:
             self._loads.pop(key, None)
         else:
@@ -50,6 +58,7 @@ class Migrations(Checker):
         key = (VirtualMachineMigration, migration.metadata.uid)
         if kind is WatchType.DELETED:
             self._loads.pop(key, None)
+            self._had_cause.pop(migration.metadata.uid, None)
             return False
         if migration.status.phase != "Succeeded" or key in self._loads:
             return False
@@ -59,16 +68,37 @@ class Migrations(Checker):
     def _count_migration(self, migration: VirtualMachineMigration) -> None:
         meta, now_ns = migration.metadata, self.court.agenda.now_ns
         if CREATED_BY not in (meta.labels or {}):
-            self._moves_ns.clear()
+            self._moves.clear()
             return
         key = f"{meta.namespace}/{migration.spec.vm_name}"
-        recent = [ns for ns in self._moves_ns.get(key, ()) if now_ns - ns < HOUR_NS]
-        self._moves_ns[key] = recent = [*recent, now_ns]
+        recent = [move for move in self._moves.get(key, ()) if now_ns - move[0] < HOUR_NS]
+        recent.append((now_ns, self._had_cause.get(meta.uid, False)))
+        self._moves[key] = recent
         if len(recent) > MOVES_MAX:
+            causes = sum(had_cause for _, had_cause in recent)
+            each = "each" if causes == len(recent) else f"{causes} of them"
             raise self.violation(
-                f"VM {key} migrated {len(recent)} times in {(now_ns - recent[0]) // SECOND_NS} s "
-                f"while loads stood still, want at most {MOVES_MAX} times an hour"
+                f"VM {key} migrated {len(recent)} times in "
+                f"{(now_ns - recent[0][0]) // SECOND_NS} s while loads stood still, {each} from a "
+                f"node above its watermark, want at most {MOVES_MAX} times an hour"
             )
+
+    def _has_cause(self, migration: VirtualMachineMigration) -> bool:
+        """Returns whether the VM's node is above its watermark."""
+        vm = self.court.server.get(
+            VirtualMachine, f"{migration.metadata.namespace}/{migration.spec.vm_name}"
+        )
+        name = (vm.status or {}).get("node", "") if vm is not None else ""
+        node = self.court.server.get(Node, name)
+        if node is None:
+            return False
+        room = node_room(node.status.allocatable)
+        held = reserved_amounts(self.court.server, name)
+        mark = SHIPPED.watermark
+        return any(
+            used > int(room[what] * mark)
+            for used, what in zip(held, ("cpu", "memory"), strict=True)
+        )
 
 
 def _load(kind: WatchType, obj: object) -> object:
