@@ -145,7 +145,7 @@ class Engine:
         HANDLERS[type(event)](self, event)
         if recovery.left_out:
             recovery.run_due()
-        if recovery.is_suspect:
+        if recovery.is_suspect or self.errors.is_breached:
             recovery.check_suspect()
         if binding.retries or binding.assumed_deadlines or binding.pre_bind.waiting:
             self._do_all(binding.due_work)
@@ -159,6 +159,8 @@ class Engine:
                 break
         if self._has_companions and (self._has_tried or recovery.rebuild_count):
             self._run_companions()  # for pods that have been placed
+        if self.errors.is_breached and not self._is_rebuilt_enough:
+            recovery.check_suspect()
         return writes
 
     def _do_all(self, due_work: Callable[[], Iterator[DueWork]]) -> None:

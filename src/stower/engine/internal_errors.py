@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Final
 
 from stower.engine.guard_points import GuardPoint
+from stower.model.errors import InvariantError
 
 # Log lines that wait to be taken; more errors are counted only.
 LINES_MAX: Final = 100
@@ -20,12 +21,14 @@ STATE: Final = ("stower.state.", "stower.devices.")
 class InternalErrors:
     """The errors that were contained, by part of the engine."""
 
-    __slots__ = ("_lines", "counts", "is_containing")
+    __slots__ = ("_lines", "counts", "is_breached", "is_containing")
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         # Simulations and benchmarks have no use for an engine that goes on: errors are raised.
         self.is_containing = True
+        # Whether an invariant was breached, and the state was not compared since.
+        self.is_breached = False
         self._lines: list[tuple[str, str, str]] = []
 
     def record(self, part: GuardPoint, about: str, error: Exception) -> str:
@@ -36,6 +39,7 @@ class InternalErrors:
         if not self.is_containing:
             raise error
         self.counts[part.value] += 1
+        self.is_breached |= isinstance(error, InvariantError)
         if len(self._lines) < LINES_MAX:
             trace = format_error(error)
             self._lines.append(("error", f"internal error in {part}\n{trace}", about))

@@ -363,6 +363,7 @@ class Recovery:
         if self._is_incomplete and self.is_paused:
             return
         is_incomplete, self._is_incomplete, self.is_suspect = self._is_incomplete, False, False
+        self._errors.is_breached = False
         if is_incomplete or self._differs():
             self.rebuild()
 
@@ -404,6 +405,7 @@ class Recovery:
     def _differs(self) -> bool:
         """Returns whether the state is not what its objects and assumptions say; logs in what."""
         state = self._engine.state
+        self._errors.is_breached = False
         try:
             found = differences(state, rebuilt(state, self._engine.other_objects))
         except Exception as error:
@@ -431,6 +433,7 @@ class Recovery:
         known. `first_id`: writes of this step from this id on are discarded, 0 for none. Costs as
         much as a list of all objects; bounded by PASSES_MAX."""
         self.rebuild_count += 1
+        self._errors.is_breached = False
         engine, outbox = self._engine, self._engine.outbox
         failed: dict[ObjectKey, tuple[ApiObject, str]] = {}
         known = _in_order(self._known_objects() if objects is None else objects)

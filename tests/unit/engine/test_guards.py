@@ -704,6 +704,47 @@ def test_a_group_whose_binding_fails_each_time_is_not_kept_assumed() -> None:
     assert world.node_of("g1-0")
 
 
+def _damaging(world: World) -> Callable[..., Any]:
+    """Changes the state behind its back, and says that something cannot be."""
+
+    def damage(*_: Any, **__: Any) -> Any:
+        world.engine.state.column("cpu").requested_cells[0] += 1000
+        raise InvariantError("planted")
+
+    return damage
+
+
+def _damaged_group(world: World) -> None:
+    with patch.object(tree_queue, "waiting_reason", _damaging(world)):
+        world.hold(*members(TREE, 2))
+        world.step(Tick())
+
+
+def _damaged_hint(world: World) -> None:
+    world.add(make_pod("bad", cpu="100"))
+    with patch.object(QueuedPod, "is_helped_by", _damaging(world)):
+        world.add(make_node("n3"))
+
+
+def _damaged_explanation(world: World) -> None:
+    world.engine._is_held = True
+    world.add(make_pod("bad"))
+    with patch.object(explanation, "displaceable_pods", _damaging(world)):
+        assert "failed" == explain_pod(world.engine, make_pod("bad")).verdict
+    world.engine._is_held = False
+    world.step(Tick())
+
+
+@pytest.mark.parametrize("damage", [_damaged_group, _damaged_hint, _damaged_explanation])
+def test_after_a_breach_of_an_invariant_the_state_is_what_the_objects_say(
+    damage: Callable[[World], None],
+) -> None:
+    """At whatever guard it was raised."""
+    world = World(make_group(TREE, 2))
+    damage(world)
+    world.check_state()
+
+
 def test_a_reset_that_does_not_end_is_made_again() -> None:
     """Pods and groups may be in the queue twice, or not at all, after it."""
     world = World(make_group(TREE, 2))
