@@ -194,6 +194,12 @@ def pools(count: int) -> list[Any]:
     return found
 
 
+def small_pools(count: int) -> list[Any]:
+    """Pools without placeholders, whose images are changed all the time (see HostileUser)."""
+    spec = {"users": {"matchLabels": {"user": "x"}}, "placeholders": {"selector": {}}}
+    return [made(WarmPool, f"w{i}", spec=spec) for i in range(count)]
+
+
 def gated(count: int) -> list[Any]:
     """Pods that wait for others, and are changed all the time (see HostileUser)."""
     return [pod(f"p{i}", cpu=f"{1000 + i}", schedulingGates=[{"name": "g"}]) for i in range(count)]
@@ -209,6 +215,7 @@ SCENES: Final[dict[str, Callable[[], list[Any]]]] = {
     "200 gangs that do not fit": lambda: gangs(200),
     "4 claims with a costly selector": lambda: claims(4),
     "4 pools of 500 placeholders": lambda: pools(4),
+    "300 pools that are changed all the time": lambda: small_pools(300),
     "300 pods whose gates are changed all the time": lambda: gated(300),
 }
 
@@ -229,8 +236,9 @@ def world() -> Iterator[Any]:
 
 
 class HostileUser:
-    """A cluster in which the objects of a scene are created, and one of its pods is changed each
-    CHANGE_NS; an API server that carries out all writes at once."""
+    """A cluster in which the objects of a scene are created, and one of its pods, or of its pools
+    without placeholders, is changed each CHANGE_NS; an API server that carries out all writes at
+    once."""
 
     def __init__(self, scene: list[Any]) -> None:
         self.now_ns = SECOND_NS
@@ -276,7 +284,7 @@ class HostileUser:
 
     def advance(self) -> None:
         """What comes next: an event, an answer, or a tick when the engine wants one."""
-        self._change_pods()
+        self._change_objects()
         if self._inbox:
             one = self._inbox.popleft()
             if isinstance(one, Observed):
@@ -295,19 +303,23 @@ class HostileUser:
         for obj in objects:
             self.server.put(obj)
 
-    def _change_pods(self) -> None:
-        """Labels and gates of the user's pods change, one after the other."""
-        pods = [obj for obj in self._scene if isinstance(obj, Pod)]
-        while pods and self._change_ns <= self.now_ns:
+    def _change_objects(self) -> None:
+        """Labels and gates of the user's pods, and images of pools, change one after the other."""
+        changing = [obj for obj in self._scene if _is_changing(obj)]
+        while changing and self._change_ns <= self.now_ns:
             self._change_ns = max(self._change_ns, self.now_ns - SECOND_NS) + CHANGE_NS
             self._turn += 1
-            found = self.server.get(Pod, pods[self._turn % len(pods)].metadata.key)
-            if found is None or found.spec.node_name:
-                continue
-            labels = {**(found.metadata.labels or {}), "turn": f"{self._turn}"}
-            meta = msgspec.structs.replace(found.metadata, labels=labels)
-            spec = msgspec.structs.replace(found.spec, scheduling_gates=None)
-            self.server.put(msgspec.structs.replace(found, metadata=meta, spec=spec))
+            obj = changing[self._turn % len(changing)]
+            found = self.server.get(type(obj), obj.metadata.key)
+            if isinstance(found, WarmPool):
+                images = msgspec.structs.replace(found.spec.images, names=(f"i{self._turn}",))
+                spec = msgspec.structs.replace(found.spec, images=images)
+                self.server.put(msgspec.structs.replace(found, spec=spec))
+            elif found is not None and not found.spec.node_name:
+                labels = {**(found.metadata.labels or {}), "turn": f"{self._turn}"}
+                meta = msgspec.structs.replace(found.metadata, labels=labels)
+                spec = msgspec.structs.replace(found.spec, scheduling_gates=None)
+                self.server.put(msgspec.structs.replace(found, metadata=meta, spec=spec))
 
     def wait_of(self, number: int) -> Wait:
         """A pod of the other namespace comes; how long until it is bound."""
@@ -319,6 +331,11 @@ class HostileUser:
                 raise AssertionError(f"{victim.key} waits for more than {STEPS_MAX:,} steps")
             self.advance()
         return Wait(self.steps - steps, self.calls - calls, (self.now_ns - began_ns) / SECOND_NS)
+
+
+def _is_changing(obj: Any) -> bool:
+    is_small_pool = isinstance(obj, WarmPool) and obj.spec.placeholders.template is None
+    return isinstance(obj, Pod) or is_small_pool
 
 
 def make_pod_of_others(number: int) -> Pod:
