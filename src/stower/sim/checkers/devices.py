@@ -49,7 +49,7 @@ class Devices(Checker):
             if before == results:
                 return
             for result in before:
-                self._holders[_id(result)].pop(key, None)
+                self._holders.get(_id(result), {}).pop(key, None)
             self._claims[key] = results
             for result in results:
                 if not result.admin_access:

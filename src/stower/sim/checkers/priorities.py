@@ -45,7 +45,8 @@ class Priorities(Checker):
         now_ns, server = self.court.agenda.now_ns, self.court.server
         is_about_others = pod.spec.affinity or pod.spec.topology_spread_constraints
         changed_ns = self._any_ns if is_about_others else self._node_ns.get(pod.spec.node_name, 0)
-        since_ns = max(changed_ns, *(p.awake_since_ns for p in self.court.schedulers))
+        awake_ns = min(process.awake_since_ns for process in self.court.schedulers)
+        since_ns = max(changed_ns, awake_ns)
         if now_ns - since_ns < WINDOW_NS:
             return
         wants = _requirements_key(pod)
