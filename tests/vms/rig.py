@@ -31,6 +31,7 @@ from stower.model.kinds import Node, Pod, VirtualMachine, VirtualMachineMigratio
 from stower.model.times import SECOND_NS
 from stower.vms.controller import VmScheduling
 from stower.vms.enforcer import Enforcer
+from stower.vms.pods import vm_owner
 from tests.builders import make_node, make_pod
 
 SCHEDULER = "autoscale-scheduler"
@@ -104,10 +105,12 @@ def vm_pod(
     return msgspec.structs.replace(pod, metadata=msgspec.convert(meta, type(pod.metadata)))
 
 
-def virtual_machine(name: str, *, approved: tuple[float, int], uid: str = "") -> VirtualMachine:
+def virtual_machine(
+    name: str, *, approved: tuple[float, int] | None = None, uid: str = ""
+) -> VirtualMachine:
     """A VM for which so many CPUs and GiB are approved."""
-    meta = {"name": name, "namespace": "default", "uid": uid or f"vm/{name}",
-            "annotations": {APPROVED: amount(*approved)}}  # fmt: skip
+    notes = {APPROVED: amount(*approved)} if approved is not None else {}
+    meta = {"name": name, "namespace": "default", "uid": uid or f"vm/{name}", "annotations": notes}
     return msgspec.convert({"metadata": meta}, VirtualMachine)
 
 
@@ -142,7 +145,8 @@ def configuration(**args: Any) -> dict[str, Any]:
 
 class Rig:
     """See the module. Writes are carried out as they come, unless `fails` has codes for the next
-    ones to VMs, or `holds` says that they are to wait; `copies`: what is written shows on pods."""
+    ones to VMs, or `holds` says that they are to wait; `copies`: what is written shows on pods.
+    Pods that name a VM come after it, unless `has_vms` says that there is none."""
 
     def __init__(self, *nodes: Node, seed: int = 0, **args: Any) -> None:
         self.args = args
@@ -154,6 +158,7 @@ class Rig:
         self.fails: list[int] = []
         self.holds = False
         self.copies = True
+        self.has_vms = True
         self.held: list[Write] = []
         self.writes: list[Write] = []
         self.answers: list[AgentAnswer] = []
@@ -179,6 +184,8 @@ class Rig:
     def start(self, *pods: Pod) -> "Rig":
         """All that there is is listed."""
         self.objects |= {pod.metadata.uid: pod for pod in pods}
+        for pod in [obj for obj in self.objects.values() if isinstance(obj, Pod)]:
+            self._missing_vm(pod)
         self.step(Listed(tuple(self.objects.values())))
         return self.settle()
 
@@ -190,10 +197,22 @@ class Rig:
 
     def put(self, obj: Node | Pod | VirtualMachine | VirtualMachineMigration) -> "Rig":
         """An object comes or changes."""
+        vm = self._missing_vm(obj) if isinstance(obj, Pod) else None
+        if vm is not None:
+            self.step(Observed(WatchType.ADDED, vm))
         known = obj.metadata.uid in self.objects
         self.objects[obj.metadata.uid] = obj
         self.step(Observed(WatchType.MODIFIED if known else WatchType.ADDED, obj))
         return self.settle()
+
+    def _missing_vm(self, pod: Pod) -> VirtualMachine | None:
+        """Makes the VM that the pod names, where there is none."""
+        owner = vm_owner(pod)
+        if owner is None or owner.uid in self.objects or not self.has_vms:
+            return None
+        vm = virtual_machine(owner.name, uid=owner.uid)
+        self.objects[owner.uid] = vm
+        return vm
 
     def drop(self, uid: str) -> "Rig":
         """An object is gone."""

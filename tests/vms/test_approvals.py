@@ -164,8 +164,35 @@ def test_an_approval_that_cannot_be_read_or_of_another_vm_counts_nothing() -> No
     rig.put(virtual_machine("vm1", approved=(3, 2), uid="another"))
     assert (1000, GI) == rig.reserved()
     rig.put(virtual_machine("vm1", approved=(2, 1)))
+    rig.drop("another")
     rig.drop("vm/vm1")
     assert (1000, GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.22")
+@pytest.mark.parametrize("order", ["pod first", "VM first", "listed"])
+def test_a_pod_takes_no_more_than_it_requests_until_the_vm_that_it_names_exists(order: str) -> None:
+    """Whoever may create pods could else fill nodes by annotations, and keep others waiting."""
+    rig = Rig()
+    rig.has_vms = False
+    other, vm = virtual_machine("other"), virtual_machine("vm1")
+    pod = vm_pod(node="n1", use=(60, 60))
+    rig.objects[other.metadata.uid] = other
+    if order == "listed":
+        rig.objects[vm.metadata.uid] = vm
+        rig.start(pod)
+    else:
+        rig.start()
+        for obj in (pod, vm) if order == "pod first" else (vm, pod):
+            rig.put(obj)
+            if obj is pod and order == "pod first":
+                assert (100, GI // 8) == rig.reserved()
+                assert (100, GI // 8) == (int(rig.scheduling.ledger.cpu[0]), GI // 8)
+    assert (60_000, 60 * GI) == rig.reserved()
+    assert 60_000 == int(rig.scheduling.ledger.cpu[0])
+    rig.drop(vm.metadata.uid)
+    assert (100, GI // 8) == rig.reserved()
+    assert 100 == int(rig.scheduling.ledger.cpu[0])
 
 
 @pytest.mark.behaviour("S4.23")
@@ -285,6 +312,7 @@ def test_a_pod_is_reserved_for_when_its_node_is_looked_at() -> None:
     rig.holds = True
     rig.put(vm_pod("busy", node="n1", requested=(2, 2)))
     rig.put(make_node("n2", cpu="8"))
+    rig.put(virtual_machine("vm1"))
     writes = rig.engine.step(Observed(WatchType.ADDED, vm_pod("vm1", use=(5, 1))), rig.now_ns)
     assert ["n2"] == [write.node_name for write in writes if isinstance(write, Bind)]
     rig.holds = False

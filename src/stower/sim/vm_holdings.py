@@ -5,7 +5,15 @@ from stower.model.kinds import Pod, VirtualMachine
 from stower.sim.server import Server
 from stower.vms.amounts import read_resources
 from stower.vms.ledger import amounts_of
-from stower.vms.pods import APPROVED, AUTOSCALING, PodState, is_true, pod_state, vm_owner
+from stower.vms.pods import (
+    APPROVED,
+    AUTOSCALING,
+    PodState,
+    as_ordinary,
+    is_true,
+    pod_state,
+    vm_owner,
+)
 
 
 def reserved_state(server: Server, pod: Pod) -> PodState:
@@ -13,11 +21,14 @@ def reserved_state(server: Server, pod: Pod) -> PodState:
 
     The target of a migration has what it shows: the VM runs elsewhere. Raises BadPod.
     """
-    state, owner = pod_state(pod), vm_owner(pod)
-    if owner is None or not owner.controller or not is_true(pod, AUTOSCALING):
-        return state
+    owner = vm_owner(pod)
+    if owner is None or not server.all(VirtualMachine):
+        return pod_state(pod)
     vm = server.get(VirtualMachine, f"{pod.metadata.namespace}/{owner.name}")
     if vm is None or vm.metadata.uid != owner.uid:
+        return pod_state(as_ordinary(pod))
+    state = pod_state(pod)
+    if not owner.controller or not is_true(pod, AUTOSCALING):
         return state
     text = (vm.metadata.annotations or {}).get(APPROVED)
     if text is None:

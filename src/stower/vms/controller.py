@@ -32,6 +32,7 @@ from stower.vms.nodes import InvalidHoldingError
 from stower.vms.notes import ERROR, INFO, WARN
 from stower.vms.orphans import Orphans
 from stower.vms.pending_approvals import PendingApprovals
+from stower.vms.pods import vm_owner
 from stower.vms.vm_approvals import VmApprovals
 
 POD: Final = "Pod"
@@ -65,9 +66,11 @@ class VmScheduling:
         self.queue = ReconcileQueue()
         self.ledger: Ledger
         self.enforcer = Enforcer(config, self._requeue_pod, self._requeue_node, self._on_change)
-        self.ledger = Ledger(state, self.enforcer.held_state, self.enforcer.notes)
         self._written = PendingApprovals()
         self._approved = VmApprovals()
+        self.ledger = Ledger(
+            state, self.enforcer.held_state, self.enforcer.notes, self._approved.counted
+        )
         self._ends: list[tuple[int, str]] = []  # by when it is to show, for which pod
         self._approving: dict[int, tuple[str, str]] = {}  # by write: for which pod, and what
         self._began_ns: dict[Key, int] = {}  # of objects that are being looked at
@@ -130,8 +133,8 @@ class VmScheduling:
 
     def _on_vm(self, vm: VirtualMachine, is_deleted: bool, now_ns: int) -> None:
         """The pod of a VM is reconciled when something else is approved for the VM."""
-        uid = self._approved.put(vm, is_deleted)
-        if uid:
+        for uid in self._approved.put(vm, is_deleted):
+            self._on_change(uid)
             self._enqueue(Key(POD, uid), now_ns)
 
     def _forget(self, key: Key, now_ns: int) -> None:
@@ -167,6 +170,9 @@ class VmScheduling:
             for key, obj in found.items():
                 if key.kind == wanted and self._objects.get(key) != obj:
                     self.on_object(obj, False, now_ns)
+        for key, obj in found.items():  # they were stored before their VMs were known
+            if isinstance(obj, Pod) and vm_owner(obj) is not None:
+                self._on_change(key.uid)
         if self._awaited is None:
             self._awaited = {key: None for key in found if key.kind != MIGRATION}
             self._begin(now_ns)
@@ -215,10 +221,10 @@ class VmScheduling:
                 if here not in enforcer.nodes:
                     self._to_look_at[uid] = None  # the node is looked at first
                 elif entry.pod.spec.scheduler_name == self.config.scheduler_name:
-                    enforcer.reserve(entry.pod, here)
+                    enforcer.reserve(self._approved.counted(entry.pod), here)
                     self._on_change(uid)
                 else:
-                    enforcer.count_other(entry.pod, here)
+                    enforcer.count_other(self._approved.counted(entry.pod), here)
                     self._on_change(uid)
 
     def _unreserve(self, uid: str, node_name: str, pod: Pod | None) -> None:
@@ -313,7 +319,8 @@ class VmScheduling:
         if item.key.kind == POD:
             if event in (EventKind.DELETED, EventKind.EPHEMERAL):
                 self._written.forget(item.key.uid)
-            pod, least = self._written.with_approvals(item.object, enforcer.now_ns)
+            counted = self._approved.counted(item.object)
+            pod, least = self._written.with_approvals(counted, enforcer.now_ns)
             return handle_pod(enforcer, event, pod, least, self._approved.of_pod(pod))
         if item.key.kind == NODE:
             return self._handle_node(event, item.object)

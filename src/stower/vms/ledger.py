@@ -26,9 +26,14 @@ class Ledger:
     """int64[capacity] each: `cpu` in thousandths, `memory` in bytes."""
 
     def __init__(
-        self, state: ClusterState, held: Callable[[str, str], PodState | None], notes: Notes
+        self,
+        state: ClusterState,
+        held: Callable[[str, str], PodState | None],
+        notes: Notes,
+        counted: Callable[[Pod], Pod],
     ) -> None:
-        """held: what is known of a pod on a node."""
+        """held: what is known of a pod on a node; counted: a pod as it counts otherwise."""
+        self._view = counted
         self.cpu: Ints = np.zeros(state.capacity, np.int64)
         self.memory: Ints = np.zeros(state.capacity, np.int64)
         self._state = state
@@ -72,7 +77,7 @@ class Ledger:
 
     def _amounts(self, entry: PodEntry, row: int) -> Amounts:
         known = self._held(entry.uid, self._state.node_names[row])
-        found = amounts_of(known if known is not None else entry.pod)
+        found = amounts_of(known if known is not None else self._view(entry.pod))
         if found is None:
             text = "Ignoring extra Pod in Filter stage because extracting custom state failed"
             self._notes.add(ERROR, text, entry.pod.key)

@@ -91,6 +91,13 @@ def _owner(pod: Pod, kind: str) -> OwnerReference | None:
     return None
 
 
+def as_ordinary(pod: Pod) -> Pod:
+    """The pod as if it ran no VM: its requests count, and not what its annotations say."""
+    left = tuple(o for o in pod.metadata.owner_references or () if o.api_version != VERSION)
+    meta = msgspec.structs.replace(pod.metadata, owner_references=left or None)
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
 def is_true(pod: Pod, label: str) -> bool:
     """Whether a label says so; no other word does."""
     return (pod.metadata.labels or {}).get(label) == "true"
