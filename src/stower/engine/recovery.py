@@ -119,6 +119,7 @@ class Recovery:
         self.rebuild_count = 0  # in the current step
         self.is_suspect = False  # an error outside of a step may have damaged the state
         self._is_incomplete = False  # the last reset did not end
+        self._is_rebuilding = False  # a reset is about to end
         self.paused_until_ns = 0  # until then no pod is tried
 
     # What the engine asks
@@ -342,9 +343,13 @@ class Recovery:
         return due_ns
 
     def on_damage(self, root: GroupKey) -> None:
-        """Builds the state again after an update of a tree that was half done."""
+        """Builds the state again after an update of a tree that was half done; with the next step,
+        where that was a part of building it."""
         self._charge(root.key.partition("/")[0])
-        self.rebuild()
+        if self._is_rebuilding:
+            self._is_incomplete = self.is_suspect = True
+        else:
+            self.rebuild()
 
     def on_solver_error(self, tree: Tree, error: Exception) -> None:
         """Reports an error of the solver on the root of the tree that it was asked about."""
@@ -468,6 +473,7 @@ class Recovery:
     def _end_reset(self) -> None:
         """Completes the reset. Where that fails, queue and groups may be half built: no pod is
         tried for a while, and the state is built once more."""
+        self._is_rebuilding = True
         try:
             self._engine.end_reset()
         except Exception as error:
@@ -475,6 +481,8 @@ class Recovery:
             now_ns = self._engine.state.now_ns
             self.paused_until_ns = self.offenders.blame(GuardPoint.RECOVERY, now_ns)
             self._is_incomplete = self.is_suspect = True
+        finally:
+            self._is_rebuilding = False
 
     def _load(
         self, objects: list[ApiObject], failed: dict[ObjectKey, tuple[ApiObject, str]]

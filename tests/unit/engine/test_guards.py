@@ -757,3 +757,22 @@ def test_a_reset_that_does_not_end_is_made_again() -> None:
     world.run_until(world.now_ns + 60 * S)
     assert all(world.node_of(name) for name in TREE_MEMBERS)
     assert not world.engine._recovery.is_suspect
+
+
+def test_updates_of_many_trees_that_fail_at_once_build_the_state_a_few_times_a_step() -> None:
+    names = [f"g{i}" for i in range(40)]
+    world = World(*(make_group(name, 2) for name in names))
+    broken = Plant(tree_queue.TreeQueue, "_update_tree")
+    with broken.planted():
+        for name in names:
+            world.hold(*members(name, 2))
+        world.step(Tick())
+        limit = world.engine.limits.rebuilds_per_step_max
+        assert world.engine._recovery.rebuild_count <= limit + 1
+        world.add(bystander())
+        world.run_until(world.now_ns + S)  # what was built again is charged to the namespace
+        assert world.node_of("bystander")
+        world.run_until(world.now_ns + 60 * S)
+        assert all(world.reported(f"{name}-0") for name in names)
+    world.run_until(world.now_ns + 700 * S)
+    world.check_state()

@@ -63,12 +63,12 @@ class TreeQueue:
         self._unreported: dict[GroupKey, int] = {}
         self._deadlines: list[tuple[int, GroupKey]] = []
         self._trees: dict[GroupKey, tuple[int, Tree]] = {}  # with the generation of the groups
-        self._is_interrupted = False  # an error has ended the last update
+        self._is_interrupted = False  # all was built again, and the trees are to be updated
 
     @property
     def next_wake_ns(self) -> int | None:
         """The time of the next report of what a tree waits for, or of a repeated update; now, where
-        an error has ended an update."""
+        all was built again after an error."""
         if self._is_interrupted:
             return self._state.now_ns
         first_ns = self._next_report_ns
@@ -173,9 +173,10 @@ class TreeQueue:
 
     def update(self, now_ns: int) -> bool:
         """Reports what trees wait for, and moves trees that changed: complete trees may be tried,
-        incomplete ones are gated. Returns True where an error has ended that, and all was built
-        again."""
+        incomplete ones are gated. Returns True where all was built again after an error: there is
+        more to do."""
         self._is_interrupted = False
+        damaged: GroupKey | None = None  # a tree whose update was half done
         if self._deadlines:
             self._report_waiting(now_ns)
         for root in list(self._gated):
@@ -204,10 +205,12 @@ class TreeQueue:
                         self._update_tree(root, tree, waits_for, now_ns)
                     except Exception as error:
                         self._on_failure(root, error)
-                        self.rebuild(root)
-                        self._is_interrupted = True
-                        return True
-        return False
+                        damaged = root
+        if damaged is None:
+            return False
+        self.rebuild(damaged)
+        self._is_interrupted = True
+        return True
 
     def _repeat_failed(self, now_ns: int) -> None:
         for root, due_ns in [*self._failed.items()]:
