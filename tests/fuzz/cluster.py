@@ -37,12 +37,13 @@ from tests.fuzz.mutants import changed, text_of
 from tests.fuzz.objects import MAKERS, SCENES, WEIGHTS, make_document
 
 ENFORCER: Final = {"name": "AutoscaleEnforcer", "args": {"schedulerName": "default-scheduler"}}
+LABELS: Final = {"name": "WarmCapacity", "args": {"nodeLabels": ["example.com/warm"]}}
 CONFIG: Final = {
     "profiles": [
         {
             "schedulerName": "default-scheduler",
             "plugins": {"multiPoint": {"enabled": [{"name": "AutoscaleEnforcer"}]}},
-            "pluginConfig": [ENFORCER],
+            "pluginConfig": [ENFORCER, LABELS],
         },
         {"schedulerName": "second"},
     ]

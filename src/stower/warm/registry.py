@@ -49,6 +49,8 @@ class PoolRegistry:
         self._objects.clear()
         for obj in objects:
             self.put(obj, False)
+        known = {key for objects in self._objects.values() for key in objects}
+        self._told = {key: fault for key, fault in self._told.items() if key in known}
 
     def pools(self, namespace: str, before: Mapping[str, Pool]) -> dict[str, Pool]:
         """Returns the namespace's pools by key. Those of `before` whose objects say the same go
@@ -93,6 +95,8 @@ class PoolRegistry:
         )
 
     def _tell(self, key: str, fault: str) -> None:
-        if fault and self._told.get(key) != fault:
+        if not fault:
+            self._told.pop(key, None)
+        elif self._told.get(key) != fault:
+            self._told[key] = fault
             self.notes.append(("error", fault, key))
-        self._told[key] = fault
