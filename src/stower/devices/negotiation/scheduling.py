@@ -208,8 +208,9 @@ def _step_without_selection(
             message = (
                 f"Another pod that negotiates with {', '.join(negotiation.drivers)} is tried first"
             )
-            if kept := _find_held(negotiation, around, rules):
-                return _request_deallocation(kept, message)  # the other one may need just this
+            kept = None if by_rank else _find_held(negotiation, around, rules)
+            if kept is not None:  # the other one may need just this
+                return _request_deallocation(kept, message)
             again_ns = turn_ns if by_rank else around.now_ns + rules.refresh_ns
             return Step(message, None, None, again_ns, first)
         # What came to nothing on the best may do on the next: each attempt begins with another.
