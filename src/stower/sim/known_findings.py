@@ -30,8 +30,8 @@ KNOWN_FINDINGS: Final = (
         "migrations",
         (AddVm,),
         re.compile(
-            r"VM \S+ migrated \d+ times in \d+ s while loads stood still, each from a node above "
-            r"its watermark, .*"
+            r"VM \S+ migrated \d+ times in \d+ s while loads stood still, (each|[1-9]\d* of them) "
+            r"from a node above its watermark, .*"
         ),
         38,
         "vms-move-to-and-fro.json",

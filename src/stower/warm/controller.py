@@ -113,11 +113,10 @@ class WarmCapacity:
             for entry in self.state.pods.values()
             if entry.pod.metadata.namespace == namespace
         ]
-        for pod in pods:
-            known = self._known.get(pod.metadata.uid)
-            if known is not None and self.pools.get(known[0].key) is not known[0]:
-                del self._known[pod.metadata.uid]
-                self._waiting.pop(pod.metadata.uid, None)
+        for uid, (pool, _) in [*self._known.items()]:
+            if self.pools.get(pool.key) is not pool:
+                del self._known[uid]
+                self._waiting.pop(uid, None)
         self._begin(pods, now_ns)
 
     def _choose_pools(self, namespaces: Iterable[str], others: Mapping[str, Pool]) -> bool:

@@ -21,7 +21,7 @@ from stower.engine.cycle.failure_handler import FailureHandler
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.outbox import UNTRACKED
 from stower.engine.preemption.displacement import DisplacedPods, Displacement
-from stower.engine.preemption.eviction_pauses import SPARES, EvictionPauses
+from stower.engine.preemption.eviction_pauses import SPARES, begin_pause
 from stower.engine.preemption.pod_eviction import PodEviction
 from stower.engine.queue.entities import QueuedPod
 from stower.engine.queue.scheduling_queue import SchedulingQueue
@@ -73,7 +73,6 @@ class PodAttempts:
         self._eviction = eviction
         self._pending = pending
         self.displacement = Displacement(context.state, cycle)
-        self.pauses = EvictionPauses(context.state)
         self.extenders: Extenders | None = None
 
     def run(self, queued: QueuedPod) -> None:
@@ -217,16 +216,16 @@ class PodAttempts:
                 return
         self.apply_refusal(queued, diagnosis, post_filter_result)
         if post_filter_result.message == SPARES:
-            self._queue.retry_at(queued, self.pauses.until_ns(queued.uid))
+            self._queue.retry_at(queued, queued.spares_until_ns)
 
     def _spare(self, queued: QueuedPod, found: PostFilterResult) -> PostFilterResult:
         """Returns the result, without victims while the pod has to spare others; an eviction begins
         such a pause where drivers have been asked about the pod before."""
-        if self.pauses.until_ns(queued.uid) > self.state.now_ns:
+        if queued.spares_until_ns > self.state.now_ns:
             return msgspec.structs.replace(
                 found, victims=(), nominated_node_name="", message=SPARES
             )
-        self.pauses.begin(queued.uid, (queued.entry.pod,))
+        begin_pause(self.state, queued, (queued.entry.pod,))
         return found
 
     def _refuse_and_wait(
@@ -257,7 +256,7 @@ class PodAttempts:
             queued.unschedulable_count = count  # something is being done about it
         retries = [] if wait.retry_at_ns is None else [wait.retry_at_ns]
         if spares:
-            retries.append(self.pauses.until_ns(queued.uid))
+            retries.append(queued.spares_until_ns)
         if retries:
             self._queue.retry_at(queued, min(retries))
 

@@ -5,7 +5,7 @@ evicted in vain for devices that only drivers know. Must not know how victims ar
 from typing import Final
 
 from stower.engine.preemption.candidates import leaving_victims
-from stower.engine.preemption.eviction_pauses import SPARES, EvictionPauses
+from stower.engine.preemption.eviction_pauses import SPARES
 from stower.engine.queue.entities import QueuedTree
 from stower.state.claim_release import is_releasing_devices
 from stower.state.cluster import ClusterState
@@ -14,12 +14,12 @@ from stower.state.devices import may_use_devices
 ONGOING: Final = "ongoing preemption on nominated nodes"
 
 
-def why_not_now(state: ClusterState, queued: QueuedTree, pauses: EvictionPauses) -> str:
+def why_not_now(state: ClusterState, queued: QueuedTree) -> str:
     """Returns why no victims are searched for a tree now, "" for no reason. Has the tree tried
     again once a pause is over."""
     if awaits_victims(state, queued):
         return ONGOING
-    until_ns = pauses.until_ns(queued.root)
+    until_ns = queued.spares_until_ns
     if until_ns > state.now_ns:
         is_due_before = state.now_ns < queued.retry_ns < until_ns
         queued.retry_ns = queued.retry_ns if is_due_before else until_ns

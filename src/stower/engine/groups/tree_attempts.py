@@ -37,6 +37,7 @@ from stower.engine.groups.tree_cycle import (
 from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.outbox import UNTRACKED
+from stower.engine.preemption.eviction_pauses import begin_pause
 from stower.engine.preemption.pod_eviction import CLUSTER, PodEviction
 from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree, encode_pod_terms
 from stower.engine.queue.scheduling_queue import SchedulingQueue
@@ -92,7 +93,6 @@ class TreeAttempts:
         self._queue = queue
         self._cycle = cycle
         self._attempts = attempts
-        self._pauses = attempts.pauses
         self._binding = binding
         self._eviction = eviction
         self._pending = pending
@@ -354,7 +354,7 @@ class TreeAttempts:
         for node_name in dict.fromkeys(nodes.values()):
             self._eviction.withdraw_nominations(node_name, queued.priority)
         self._eviction.evict(queued, CLUSTER, victims.victims)
-        self._pauses.begin(queued.root, (member.pod for member in queued.members.values()))
+        begin_pause(self._state, queued, (member.pod for member in queued.members.values()))
         if not queued.is_preempting:
             self._queue.finish_preemption(queued, False, self._state.now_ns)
         return note
@@ -405,7 +405,7 @@ class TreeAttempts:
         own = tree.groups[0].obj.spec.preemption_policy
         if (own or queued.pod.spec.preemption_policy) == PREEMPT_NEVER:
             return VictimPlan([], [], "not eligible due to preemptionPolicy=Never.")
-        if why_not := why_not_now(self._state, queued, self._pauses):
+        if why_not := why_not_now(self._state, queued):
             return VictimPlan([], [], why_not)
         if not admitted_groups(self._state, tree)[0]:
             # No pod is evicted for more than the minimum.

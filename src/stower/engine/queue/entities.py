@@ -68,8 +68,8 @@ class QueuedEntity:
 
     __slots__ = (
         "active_key", "added_ns", "attempts", "error_count", "first_added_ns", "hint_key",
-        "is_preempting", "missed_event", "place", "profile", "refused_by", "tried_ns", "turn",
-        "uid", "unschedulable_count", "victims",
+        "is_preempting", "missed_event", "place", "profile", "refused_by", "spares_until_ns",
+        "tried_ns", "turn", "uid", "unschedulable_count", "victims",
     )  # fmt: skip
 
     def __init__(self, uid: str, profile: Profile, now_ns: int) -> None:
@@ -84,6 +84,7 @@ class QueuedEntity:
         self.error_count = 0
         self.is_preempting = False  # while its evictions are unanswered, it is not tried
         self.victims: set[str] = set()  # uids; only the deletion of the last one wakes it
+        self.spares_until_ns = 0  # until then it evicts nobody, see preemption/eviction_pauses.py
         self.missed_event = False  # an event that may help came while it could not be woken
         self.refused_by: frozenset[str] = frozenset()
         self.hint_key: HintKey | None = None  # while it is unschedulable
