@@ -99,7 +99,7 @@ def _check(script: Script, profiles: Mapping[str, Profile]) -> None:
         for part, kind in (("vms", AddVm), ("warm", AddPool)):
             if part in lacking and isinstance(happening, kind):
                 want = f"a configuration with {lacking[part]}"
-                raise InvalidObject(f"happenings[{i}].type", kind.__name__, want)
+                raise InvalidObject(f"happenings[{i}].do", kind.__struct_config__.tag, want)
         try:
             _check_happening(happening, script.active_ms, names)
         except InvalidObject as error:

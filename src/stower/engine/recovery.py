@@ -368,7 +368,6 @@ class Recovery:
         if self._is_incomplete and self.is_paused:
             return
         is_incomplete, self._is_incomplete, self.is_suspect = self._is_incomplete, False, False
-        self._errors.is_breached = False
         if is_incomplete or self._differs():
             self.rebuild()
 

@@ -131,8 +131,7 @@ class Approvals(Checker):
         """A scheduler that runs for a while counts no less than what VMs show as approved."""
         now_ns = self.court.agenda.now_ns
         for process in self.court.schedulers:
-            began_ns = max(process.awake_since_ns, process.led_ns)
-            if process.engine is None or now_ns - began_ns < KNOWN_NS:
+            if process.engine is None or now_ns - process.awake_since_ns < KNOWN_NS:
                 continue
             companion = process.engine.state.companions.get("AutoscaleEnforcer")
             if isinstance(companion, VmScheduling):
