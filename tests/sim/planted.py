@@ -306,6 +306,12 @@ def target_left() -> AbstractContextManager[Any]:
     return patch.object(VmMigrationController, "_is_undone", lambda *_: True)
 
 
+def source_left() -> AbstractContextManager[Any]:
+    """A migration that has succeeded leaves its source."""
+    always = staticmethod(lambda *_: True)
+    return patch.object(VmMigrationController, "_is_source_deleted", always)
+
+
 def all_at_once() -> AbstractContextManager[Any]:
     """A VM is moved by whoever asks for it."""
     return patch.object(vm_migrations, "_waits_for_another", lambda *_: False)
@@ -464,7 +470,7 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "admissions": (Planted(room_of_leaving_pods, 0), Planted(selectors_ignored, 0)),
     "approvals": (Planted(granted_whole, 10), Planted(asked_once, 10)),
     "migrations": (Planted(above_any_watermark, 0), Planted(half_the_watermark, 10)),
-    "machines": (Planted(target_left, 5), Planted(all_at_once, 0)),
+    "machines": (Planted(target_left, 5), Planted(all_at_once, 0), Planted(source_left, 0)),
     "room": (Planted(wanted_less, 0), Planted(ports_shared, 5)),
     "bindings": (Planted(confirmation_missed, 0), Planted(moved, 3)),
     "futile-allocations": (Planted(groups_ask_at_once, 26), Planted(members_ask_alone, 26)),

@@ -41,6 +41,13 @@ def test_what_already_moves_counts_as_gone() -> None:
     assert [] == rig.migrations()
 
 
+def test_a_pod_that_its_vm_has_left_is_not_asked_to_leave() -> None:
+    """The migration would move the VM, and not the pod."""
+    left = vm_pod("vm1", node="n1", use=(5, 1), moves=True, controlled=True)
+    rig = Rig(node()).start(left, vm_pod("vm2", node="n1", use=(5, 1), moves=True, created=5))
+    assert ["schedplugin-vm2-pod"] == rig.migrations()
+
+
 @pytest.mark.behaviour("S4.14")
 def test_one_that_is_too_big_for_any_node_stays() -> None:
     rig = Rig(node()).start(

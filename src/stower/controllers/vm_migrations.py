@@ -229,22 +229,29 @@ class VmMigrationController(OwnerController):
     def _clear_source(
         self, seen: ObjectStore, migration: Object, vm: Object, todo: ReconcileResult
     ) -> None:
-        name = migration["status"].get("sourcePodName")
-        if not name:
-            return
+        if migration["status"].get("sourcePodName") and self._is_source_deleted(
+            seen, migration, todo
+        ):
+            write_status(self.own, migration, {"sourcePodName": None, "sourcePodIP": None}, todo)
+
+    @staticmethod
+    def _is_source_deleted(seen: ObjectStore, migration: Object, todo: ReconcileResult) -> bool:
+        """Returns whether the source is gone or ends; if not, deletes it."""
+        name = migration["status"].get("sourcePodName") or "-"
         source = seen.get("pods", vm_pods.key_in(migration, name))
-        if source is not None and not is_ending(source):
-            todo.delete("pods", source)
-            return
-        write_status(self.own, migration, {"sourcePodName": None, "sourcePodIP": None}, todo)
+        if source is None or is_ending(source) or not _owns(migration, source):
+            return True
+        todo.delete("pods", source)
+        return False
 
     def _is_undone(
         self, seen: ObjectStore, migration: Object, vm: Object | None, todo: ReconcileResult
     ) -> bool:
-        """Of one that has not succeeded: the target goes and the VM runs on. Whether that is so."""
+        """Returns whether the pod is gone that the VM does not run in: the source of a migration
+        that succeeded, else the target."""
         status = migration.get("status") or {}
         if status.get("phase") == "Succeeded":
-            return True
+            return self._is_source_deleted(seen, migration, todo)
         name = status.get("targetPodName") or "-"
         target = seen.get("pods", vm_pods.key_in(migration, name))
         of_vm = (vm or {}).get("status") or {}

@@ -107,7 +107,7 @@ def pod_state(pod: Pod) -> PodState:
     """What the pod says. Raises BadPod."""
     owner = vm_owner(pod)
     try:
-        return _ordinary_state(pod) if owner is None else _runner(pod, owner.name)
+        return _ordinary_state(pod) if owner is None else _runner(pod, owner)
     except QuantityError as error:
         raise BadPod(str(error)) from error
 
@@ -135,13 +135,15 @@ def _find_ordinary_state(pod: Pod) -> PodState:
 _ORDINARY_STATE: Final = Derived(_find_ordinary_state)
 
 
-def _runner(pod: Pod, vm: str) -> PodState:
+def _runner(pod: Pod, vm: OwnerReference) -> PodState:
     meta = pod.metadata
     migration = migration_owner(pod)
     is_target = migration is not None and migration.controller
     migrating = migration is not None and not is_target
     always = is_true(pod, ALWAYS_MIGRATE)
-    may_leave = not is_target and (is_true(pod, AUTO_MIGRATION) or always)
+    # A pod that the VM does not control is one that the VM has left, and that is to be deleted.
+    is_current = bool(vm.controller) and not is_target
+    may_leave = is_current and (is_true(pod, AUTO_MIGRATION) or always)
     actual = resources_in_use(pod)
     discount = _read_annotation(pod, OVERCOMMIT, _discount) or (NO_DISCOUNT, NO_DISCOUNT)
     unit = requested = approved = None
@@ -156,7 +158,7 @@ def _runner(pod: Pod, vm: str) -> PodState:
     approved = actual if approved is None else approved
     return PodState(
         meta.namespace, meta.name, meta.uid, meta.creation_timestamp or "",
-        f"{meta.namespace}/{vm}", migrating or may_leave, always, migrating,
+        f"{meta.namespace}/{vm.name}", migrating or may_leave, always, migrating,
         Holding(approved.cpu, requested.cpu, unit.cpu, discount[0]),
         Holding(approved.memory, requested.memory, unit.memory, discount[1]),
     )  # fmt: skip

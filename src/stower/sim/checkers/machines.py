@@ -1,4 +1,4 @@
-"""Law `machines`: each VM runs in one pod, or is in exactly one migration."""
+"""Law `machines`: each VM runs in one pod, or is in exactly one migration, and leaves no pod."""
 
 from stower.model.kinds import Pod, VirtualMachine, VirtualMachineMigration
 from stower.model.times import SECOND_NS
@@ -54,14 +54,18 @@ class Machines(Checker):
 
     def _faults(self, vm: VirtualMachine, moves: int, pods: list[Pod]) -> list[str]:
         server = self.court.server
-        own, targets = [], []
+        own, targets, left = [], [], []
         for pod in pods:
             owner, migration = vm_owner(pod), migration_owner(pod)
             if owner is not None and owner.controller:
                 own.append(pod.metadata.name)
             elif migration is not None and migration.controller:
                 targets.append(pod.metadata.name)
+            elif migration is None:
+                left.append(pod.metadata.name)
         faults = []
+        if left:
+            faults.append(f"has left the pods {', '.join(left)}, which nobody deletes")
         if len(own) > 1:
             faults.append(f"runs in several pods: {', '.join(own)}")
         if len(targets) > moves:

@@ -1,12 +1,13 @@
 """Records the preemptions of the leading scheduler, and for each what has changed since.
 
 A preemption ends with the placement of its preemptor, or with the first change that may keep the
-preemptor from its node: of the preemptor; of the node or its pods; of claims, where the preemptor
-has some; of any node, and of pods that it requires or avoids, where the preemptor's requirements
-concern other pods; of any node and pod, where it is a pod group; a pod that avoids the preemptor;
-a nomination of equal or higher priority to the node; a write about the preemptor or a victim that
-failed; a restart of the scheduler. Room that a pod of lower or equal priority takes is no such
-change, as it is reserved.
+preemptor from its node: of the preemptor; of the node or its pods; of claims, and of the nodes that
+are selected for other pods, where the preemptor has claims; of any node, and of pods that it
+requires or avoids, where the preemptor's requirements concern other pods; of any node and pod,
+where it is a pod group; a pod that avoids the preemptor; a nomination of equal or higher priority
+to the node; for a VM, a placement on the node under another profile; a write about the preemptor or
+a victim that failed; a restart of the scheduler. Room that a pod of lower or equal priority takes
+is no such change, as it is reserved.
 
 Shared by `preemptions` and `evictions`. Must not know the engine.
 """
@@ -41,6 +42,7 @@ from stower.sim.checkers.group_roots import root_group
 from stower.sim.checkers.step_reader import ObjectChange, StepReader
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Server
+from stower.vms.pods import vm_owner
 
 BY_GROUP: Final = "Preempted by podgroup "
 IN_MEMORY: Final = "(in kube-scheduler memory)"
@@ -50,8 +52,8 @@ class Preemption:
     """The evictions of one attempt, as long as nothing else has happened since."""
 
     __slots__ = (
-        "claim_keys", "gone_ns", "has_volumes", "is_group", "labels", "names", "node_name",
-        "priority", "selectors", "uid", "victims", "who",
+        "claim_keys", "gone_ns", "has_volumes", "is_group", "is_vm", "labels", "names",
+        "node_name", "priority", "scheduler_name", "selectors", "uid", "victims", "who",
     )  # fmt: skip
 
     def __init__(self, uid: str, who: str, priority: int, node_name: str) -> None:
@@ -60,6 +62,8 @@ class Preemption:
         self.priority = priority
         self.node_name = node_name  # "" for a group
         self.is_group = not node_name
+        self.is_vm = False  # its amounts are known to its own profile alone
+        self.scheduler_name = ""
         self.labels: Mapping[str, str] = {}
         self.selectors: list[LabelSelector] = []  # of pods that it requires or avoids
         self.has_volumes = self.is_group
@@ -173,6 +177,8 @@ class PreemptionLog:
         spec = pod.spec
         new.labels = pod.metadata.labels or {}
         new.selectors = _selectors(pod)
+        new.is_vm = vm_owner(pod) is not None
+        new.scheduler_name = spec.scheduler_name
         new.has_volumes = bool(spec.volumes)
         new.claim_keys = _claim_keys(pod)
         in_memory = {w.uid for w in writes if isinstance(w, CreateEvent) and IN_MEMORY in w.note}
@@ -254,6 +260,12 @@ class PreemptionLog:
         for one in [*self.open.values()]:
             if one.node_name == node_name and pod.priority > one.priority:
                 self._end(one.uid, "room is taken by a higher priority")
+            elif (
+                one.node_name == node_name
+                and one.is_vm
+                and (pod.spec.scheduler_name != one.scheduler_name)
+            ):
+                self._end(one.uid, "room is taken under another profile")
             elif one.concerns(pod):
                 self._end(one.uid, "a pod that it requires or avoids is placed")
 
@@ -287,7 +299,7 @@ class PreemptionLog:
             changed = old is None or new is None or old.spec != new.spec  # type: ignore[union-attr]
             return "group changed" if one.is_group and changed else ""
         if isinstance(obj, PodScheduling):
-            return "drivers answered" if obj.owner_uid == one.uid or one.is_group else ""
+            return self._ended_by_negotiation(one, change, obj)
         if isinstance(obj, ResourceClaim):
             return "claim changed" if _concerns(one, change, obj) else ""
         if isinstance(obj, DEVICES + NEGOTIATING):
@@ -295,6 +307,17 @@ class PreemptionLog:
         if isinstance(obj, STORAGE):
             return "volumes changed" if one.has_volumes else ""
         return ""
+
+    def _ended_by_negotiation(
+        self, one: Preemption, change: ObjectChange, own: PodScheduling
+    ) -> str:
+        """Another pod whose turn begins may take half a minute, or the preemptor's devices."""
+        if own.owner_uid == one.uid or one.is_group:
+            return "drivers answered"
+        old, new = change
+        selected = new.spec.selected_node if isinstance(new, PodScheduling) else ""
+        before = old.spec.selected_node if isinstance(old, PodScheduling) else ""
+        return "another pod negotiates" if one.claim_keys and selected not in ("", before) else ""
 
     def _ended_by_pod(self, one: Preemption, change: ObjectChange, pod: Pod) -> str:
         old, new, uid = change.old, change.new, pod.metadata.uid
