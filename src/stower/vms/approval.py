@@ -45,11 +45,10 @@ class _Grant(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """A pod as it shows itself; with what else is known to be approved; and with all that is set
-    aside for it, also by writes of which nobody knows what became of them."""
+    """A pod as it shows itself, and with all that is set aside for it: what its VM shows as
+    approved, and writes of which nobody knows what became of them."""
 
     shown: PodState
-    sure: PodState
     held: PodState
 
 
@@ -86,8 +85,7 @@ def handle_pod(
     if known is None:
         return Result(0, f'pod\'s node "{node_name}" is not present in local state')
     try:
-        sure = _raise_reserved(state, of_vm)
-        counted = _Counted(state, sure, _raise_reserved(sure, least))
+        counted = _Counted(state, _raise_reserved(_raise_reserved(state, of_vm), least))
         return _update(enforcer, event, pod, counted, known)
     finally:
         enforcer.on_node_change(known)
@@ -96,7 +94,7 @@ def handle_pod(
 def _update(
     enforcer: Enforcer, event: EventKind, pod: Pod, counted: _Counted, known: TrackedNode
 ) -> Result | Steps:
-    state, _, held = counted
+    state, held = counted
     notes, uid = enforcer.notes, state.uid
     if uid in known.node.pods:
         if event not in EXPECTS:
@@ -147,17 +145,18 @@ def _raise_reserved(state: PodState, least: Resources) -> PodState:
     )
 
 
-def _is_too_late(node: VmNode, granted: PodState, sure: PodState) -> bool:
-    """Whether what was granted before, by a write of which nobody knows what became of it, has no
-    room any more."""
-    return (node.cpu.is_over and granted.cpu.reserved > sure.cpu.reserved) or (
-        node.memory.is_over and granted.memory.reserved > sure.memory.reserved
+def _is_too_late(node: VmNode, granted: PodState, state: PodState) -> bool:
+    """Whether there is no room any more for what was granted before and does not show on the pod:
+    by a write of which nobody knows what became of it, or by one that the VM shows. Where the VM
+    still shows it, nothing is to be written; else what is known of the VM is out of date."""
+    return (node.cpu.is_over and granted.cpu.reserved > state.cpu.reserved) or (
+        node.memory.is_over and granted.memory.reserved > state.memory.reserved
     )
 
 
 def _approve(enforcer: Enforcer, pod: Pod, counted: _Counted, known: TrackedNode) -> Result | Steps:
     """Grant what can be granted."""
-    state, sure, held = counted
+    state, held = counted
     granted = known.node.granted(held)
     short = any(h.requested != h.reserved for h in (granted.cpu, granted.memory))
     uid, notes = state.uid, enforcer.notes
@@ -170,7 +169,7 @@ def _approve(enforcer: Enforcer, pod: Pod, counted: _Counted, known: TrackedNode
         if short:
             notes.add(WARN, "Unable to satisfy requested resources for Pod", pod.key)
         return Result(AGAIN_NS, SHORT) if short else Result()
-    if _is_too_late(known.node, granted, sure):
+    if _is_too_late(known.node, granted, state):
         notes.add(WARN, "Not patching VirtualMachine again because its Node is over full", pod.key)
         return Result(AGAIN_NS, SHORT)
     last_ns = known.patched_ns.get(uid)

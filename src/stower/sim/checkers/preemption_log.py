@@ -52,7 +52,7 @@ class Preemption:
     """The evictions of one attempt, as long as nothing else has happened since."""
 
     __slots__ = (
-        "claim_keys", "gone_ns", "has_volumes", "is_group", "is_vm", "labels", "names",
+        "chosen", "claim_keys", "gone_ns", "has_volumes", "is_group", "is_vm", "labels", "names",
         "node_name", "priority", "scheduler_name", "selectors", "uid", "victims", "who",
     )  # fmt: skip
 
@@ -68,6 +68,7 @@ class Preemption:
         self.selectors: list[LabelSelector] = []  # of pods that it requires or avoids
         self.has_volumes = self.is_group
         self.claim_keys: set[str] = set()  # of the pod, "" where claims are made for it
+        self.chosen: set[str] = set()  # uids of all victims, also of those that leave anyway
         self.victims: dict[str, str] = {}  # keys of those that are not gone, by uid
         self.names: list[str] = []  # keys of all victims
         self.gone_ns: int | None = None  # when the last victim was seen to be gone
@@ -88,6 +89,7 @@ class Preemption:
 
     def add_victim(self, pod: Pod) -> None:
         """Adds a pod that is evicted."""
+        self.chosen.add(pod.metadata.uid)
         self.victims[pod.metadata.uid] = pod.key
         self.names.append(pod.key)
 
@@ -184,9 +186,11 @@ class PreemptionLog:
         in_memory = {w.uid for w in writes if isinstance(w, CreateEvent) and IN_MEMORY in w.note}
         for key in decision.victims:
             victim = self._reader.pod(key)
+            if victim is None:
+                continue
+            new.chosen.add(victim.metadata.uid)
             if (
-                victim is not None
-                and victim.metadata.deletion_timestamp is None
+                victim.metadata.deletion_timestamp is None
                 and victim.metadata.uid not in in_memory | self._deleted
             ):
                 new.add_victim(victim)
@@ -252,7 +256,7 @@ class PreemptionLog:
 
     def _on_failed_write(self, subject: str) -> None:
         for one in [*self.open.values(), *self._started.values()]:
-            keys = {*one.victims, one.uid} | one.claim_keys
+            keys = {one.uid} | one.chosen | one.claim_keys
             if one.is_group or subject in keys:
                 self._end(one.uid, "write failed")
 

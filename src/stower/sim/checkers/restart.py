@@ -54,6 +54,8 @@ class Restart(Checker):
             if probe.group_name and has_failed:
                 continue  # what a group has learned about devices is in no object
             ours, theirs = (_decide_probe(e, probe, now_ns) for e in (engine, fresh))
+            if probe.group_name and not (_is_tried(probe, ours) and _is_tried(probe, theirs)):
+                continue  # the group is in backoff with one of them
             # How long a group spares other pods is in no object.
             if ours != theirs and SPARES not in str(ours):
                 raise self.violation(
@@ -93,12 +95,16 @@ def _decide_probe(engine: Engine, probe: Pod, now_ns: int) -> list[Any]:
     return sorted(found, key=str)
 
 
+def _is_tried(probe: Pod, writes: list[Any]) -> bool:
+    """Returns whether something is written about the pod."""
+    return any(getattr(write, "uid", "") == probe.metadata.uid for write in writes)
+
+
 def _is_message(write: Write, probe: Pod) -> bool:
-    """Returns whether a write says no more than why another pod still waits."""
-    return (
-        isinstance(write, PatchPodStatus)
-        and write.uid != probe.metadata.uid
-        and write.condition is not None
-        and write.condition.reason == UNSCHEDULABLE
-        and write.nominated_node_name is None
-    )
+    """Returns whether a write says no more than why another pod still waits, or that it has been
+    tried again in vain."""
+    if not isinstance(write, PatchPodStatus) or write.uid == probe.metadata.uid:
+        return False
+    if write.condition is None:
+        return write.nominated_node_name == ""
+    return write.condition.reason == UNSCHEDULABLE and write.nominated_node_name is None
