@@ -223,9 +223,8 @@ NOT_OWNERS = frozenset({("", "events")})
 def delete_collection(call: Call) -> Response:
     """DELETE of a collection: all that a selection takes, one by one."""
     options = read_options(call)
-    chosen = list_options(call.request)
-    selection = selection_of(call, chosen)
-    listed = list_objects(call, chosen)
+    selection = selection_of(call, list_options(call.request))
+    listed = list_objects(call)
     for record in [r for r in call.collection.records.values() if selection.selects(r)]:
         one = Call(
             call.context,

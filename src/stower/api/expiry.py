@@ -9,6 +9,7 @@ from typing import Final
 
 from stower.api.requests import Request
 from stower.api.server import Api
+from stower.api.users import SERVER
 
 KEY: Final = ("", "events")
 AT_ONCE: Final = 100  # Events that go before somebody else has a turn: some 10 ms
@@ -47,7 +48,5 @@ class EventExpiry:
                 continue  # it was written again meanwhile
             namespace, _, name = key.partition("/")
             path = f"/api/v1/namespaces/{namespace}/events/{name}"
-            self._api.handle(
-                Request("DELETE", path, now_ns, user="system:apiserver", user_agent="stower")
-            )
+            self._api.handle(Request("DELETE", path, now_ns, user=SERVER, user_agent="stower"))
         return bool(self._due)

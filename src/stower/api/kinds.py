@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from stower.api import custom_resources, devices, pods
+from stower.api import custom_resources, devices, escalation, pods
 from stower.api.calls import Call
 from stower.api.errors import FieldError
 from stower.api.hooks import Hooks, Prepare
+from stower.api.rbac import GROUP as RBAC
 from stower.api.registry import Resource
 from stower.api.schema import Type
 from stower.api.validation import (
@@ -295,7 +296,18 @@ def _storage(kind: str) -> Hooks:
     )
 
 
+_ROLE: Final = Hooks(
+    prepare_create=escalation.check_new_role, prepare_update=escalation.check_changed_role
+)
+_BINDING: Final = Hooks(
+    prepare_create=escalation.check_new_binding,
+    prepare_update=escalation.check_changed_binding,
+    validate_update=escalation.role_reference_errors,
+)
+
 HOOKS: Final[dict[tuple[str, str], Hooks]] = {
+    **{(RBAC, plural): _ROLE for plural in ("clusterroles", "roles")},
+    **{(RBAC, plural): _BINDING for plural in ("clusterrolebindings", "rolebindings")},
     ("", "pods"): Hooks(
         prepare_create=pods.prepare_create,
         prepare_update=pods.prepare_update,

@@ -1,8 +1,7 @@
 """Authorizes requests by roles and their bindings (rbac.authorization.k8s.io).
 
 A request is allowed if a role that is bound to its user, or to a group of its user, has a rule that
-covers the request; every other request is forbidden. Escalation is not checked: a user who may
-write roles and bindings can grant more rights than the user has.
+covers the request; every other request is forbidden.
 
 Source: plugin/pkg/auth/authorizer/rbac, plugin/pkg/auth/authorizer/rbac/bootstrappolicy, 1.36.
 """
@@ -12,16 +11,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from stower.api.attributes import Attributes
 from stower.api.errors import ApiError, forbidden
+from stower.api.request_info import RequestInfo
 from stower.api.store import Store
+from stower.api.users import ACCOUNT_PREFIX, AUTHENTICATED, MASTERS, UserInfo
 from stower.model.selectors import LabelSelector
 
 Object = dict[str, Any]
 GROUP: Final = "rbac.authorization.k8s.io"
-MASTERS: Final = "system:masters"
 EVERYTHING: Final = "*"
-ACCOUNT: Final = "system:serviceaccount:"
 
 
 class Rule(NamedTuple):
@@ -33,11 +31,11 @@ class Rule(NamedTuple):
     names: tuple[str, ...]
     paths: tuple[str, ...]
 
-    def allows(self, asked: Attributes) -> bool:
+    def allows(self, asked: RequestInfo) -> bool:
         """Whether it covers this."""
         if EVERYTHING not in self.verbs and asked.verb not in self.verbs:
             return False
-        if asked.path:
+        if not asked.is_resource:
             return any(_covers(path, asked.path) for path in self.paths)
         if EVERYTHING not in self.groups and asked.group not in self.groups:
             return False
@@ -72,12 +70,11 @@ class Rbac:
         self._stamp: tuple[Any, ...] = ()
         self._bound: list[_BoundRole] = []
 
-    def is_allowed(self, user: str, groups: Iterable[str], asked: Attributes) -> bool:
-        """Whether it is allowed."""
-        groups = tuple(groups)
-        if MASTERS in groups:
+    def is_allowed(self, user: UserInfo, asked: RequestInfo) -> bool:
+        """Returns whether the user's roles allow it."""
+        if MASTERS in user.groups:
             return True
-        who = {("User", user), *(("Group", group) for group in groups)}
+        who = _subjects_of(user)
         for bound in self._read():
             if bound.namespace not in ("", asked.namespace) or who.isdisjoint(bound.subjects):
                 continue
@@ -85,31 +82,36 @@ class Rbac:
                 return True
         return False
 
-    def check(self, user: str, groups: Iterable[str], asked: Attributes) -> None:
-        """Raises ApiError 403 where it is not."""
-        if self.is_allowed(user, groups, asked):
+    def check(self, user: UserInfo, asked: RequestInfo) -> None:
+        """Raises ApiError 403 where the user's roles do not allow it."""
+        if self.is_allowed(user, asked):
             return
-        if asked.path:
-            text = f'forbidden: User "{user}" cannot {asked.verb} path "{asked.path}"'
+        if not asked.is_resource:
+            text = f'forbidden: User "{user.name}" cannot {asked.verb} path "{asked.path}"'
             raise ApiError(403, "Forbidden", text)
         where = "at the cluster scope"
         if asked.namespace:
             where = f'in the namespace "{asked.namespace}"'
         why = (
-            f'User "{user}" cannot {asked.verb} resource "{asked.full_resource}" in API group '
+            f'User "{user.name}" cannot {asked.verb} resource "{asked.full_resource}" in API group '
             f'"{asked.group}" {where}'
         )
         raise forbidden(asked.group, asked.resource, asked.name, why)
 
-    def rules_of(self, user: str, groups: Iterable[str], namespace: str) -> list[Rule]:
-        """All rules that speak for somebody in a namespace."""
-        who = {("User", user), *(("Group", group) for group in groups)}
+    def rules_of(self, user: UserInfo, namespace: str) -> list[Rule]:
+        """Returns the rules that apply to a user in a namespace."""
+        who = _subjects_of(user)
         return [
             rule
             for bound in self._read()
             if bound.namespace in ("", namespace) and not who.isdisjoint(bound.subjects)
             for rule in bound.rules
         ]
+
+    def rules_of_role(self, role: Object) -> list[Rule]:
+        """Returns the rules of a Role or ClusterRole, with those that it aggregates."""
+        cluster = {key: r.decode() for key, r in self._known["clusterroles"].records.items()}
+        return [*_rules(role, cluster)]
 
     def _read(self) -> list[_BoundRole]:
         stamp = tuple((len(c.records), len(c.log), c.start) for c in self._known.values())
@@ -135,19 +137,29 @@ class Rbac:
                     yield _BoundRole(subjects, namespace, tuple(_rules(role, cluster)))
 
 
+def _subjects_of(user: UserInfo) -> set[tuple[str, str]]:
+    return {("User", user.name), *(("Group", group) for group in user.groups)}
+
+
 def _subjects(given: Iterable[Object], namespace: str) -> Iterator[tuple[str, str]]:
     for one in given:
         if one.get("kind") == "ServiceAccount":
-            yield "User", f"{ACCOUNT}{one.get('namespace') or namespace}:{one['name']}"
+            yield "User", f"{ACCOUNT_PREFIX}{one.get('namespace') or namespace}:{one['name']}"
         elif one.get("kind") in ("User", "Group"):
             yield one["kind"], one["name"]
 
 
+def read_rules(role: Object) -> list[Rule]:
+    """Returns the rules that a Role or ClusterRole has itself."""
+    names = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
+    return [
+        Rule(*(tuple(rule.get(name) or ()) for name in names)) for rule in role.get("rules") or ()
+    ]
+
+
 def _rules(role: Object, cluster: dict[str, Object]) -> Iterator[Rule]:
-    """Its own, and those of the roles that it aggregates."""
-    for rule in role.get("rules") or ():
-        yield Rule(*(tuple(rule.get(name) or ()) for name in (
-            "verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")))  # fmt: skip
+    """Yields the rules of a role and of those that it aggregates."""
+    yield from read_rules(role)
     for given in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
         selector = msgspec.convert(given, LabelSelector)
         for other in cluster.values():
@@ -214,6 +226,6 @@ BOOTSTRAP: Final = (
         _rule(_READ, "resource.k8s.io", "deviceclasses resourceslices devicetaintrules"),
     ),
     _binding("cluster-admin", MASTERS),
-    _binding("system:discovery", "system:authenticated"),
-    _binding("system:basic-user", "system:authenticated"),
+    _binding("system:discovery", AUTHENTICATED),
+    _binding("system:basic-user", AUTHENTICATED),
 )  # fmt: skip

@@ -117,8 +117,9 @@ def selection_of(call: Call, options: ListOptions) -> Selection:
     return Selection(call.resource, call.namespace, call.name, options)
 
 
-def list_objects(call: Call, options: ListOptions) -> Response:
+def list_objects(call: Call) -> Response:
     """Returns a list of objects, or one page of the list."""
+    options = list_options(call.request)
     form = choose_format(call.request, LIST, call.resource)
     selection = selection_of(call, options)
     if options.revision == 0 and not options.token:
@@ -190,8 +191,9 @@ def _choose(
     return chosen, None
 
 
-def watch(call: Call, options: ListOptions) -> Watch:
+def watch(call: Call) -> Watch:
     """Returns a watch of the call's resource. Watches of one selection and form share a feed."""
+    options = list_options(call.request)
     form = choose_format(call.request, WATCH, call.resource)
     selection = selection_of(call, options)
     signature = (
@@ -206,13 +208,3 @@ def watch(call: Call, options: ListOptions) -> Watch:
         if not form.name:
             feeds[signature] = feed
     return Watch(call.context.store, call.collection, call.resource, options, feed)
-
-
-def get_or_list(call: Call) -> Response | Watch:
-    """Answers the GET of an object or a collection."""
-    if call.name:
-        return get(call)
-    options = list_options(call.request)
-    if options.watch:
-        return watch(call, options)
-    return list_objects(call, options)

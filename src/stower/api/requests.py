@@ -23,6 +23,8 @@ from stower.api.errors import (
     invalid,
     unsupported,
 )
+from stower.api.request_info import RequestInfo, first_value, is_true, read_request_info
+from stower.api.users import ADMIN, UserInfo
 
 Object = dict[str, Any]
 encode = msgspec.json.Encoder().encode
@@ -33,11 +35,16 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 META: Final = "meta.k8s.io"
+UNREAD: Final = RequestInfo("")
 
 
 @dataclass(slots=True)
 class Request:
-    """One request."""
+    """One request.
+
+    `info` is read from method, path and query; nothing else reads a path. Api replaces `user` by
+    the user that the request impersonates.
+    """
 
     method: str
     path: str
@@ -46,16 +53,20 @@ class Request:
     body: bytes = b""
     content_type: str = ""
     accept: str = ""
-    user: str = "admin"
-    groups: tuple[str, ...] = ("system:masters", "system:authenticated")
+    user: UserInfo = ADMIN
+    impersonation: tuple[tuple[str, str], ...] = ()  # Impersonate headers, names in lower case
     user_agent: str = ""
     server: str = "127.0.0.1"  # host and port that the client used
+    info: RequestInfo = field(default=UNREAD, repr=False)
+    impersonator: UserInfo | None = field(init=False, default=None)  # whose request it was
+
+    def __post_init__(self) -> None:
+        if self.info is UNREAD:
+            self.info = read_request_info(self.method, self.path, self.query)
 
     def value(self, name: str) -> str:
         """The first value of a parameter, or empty."""
-        if not self.query:
-            return ""
-        return next((value for key, value in self.query if key == name), "")
+        return (first_value(self.query, name) or "") if self.query else ""
 
     def values(self, name: str) -> list[str]:
         """All values of a parameter."""
@@ -96,15 +107,9 @@ def refusal(error: ApiError) -> Response:
 # Options
 
 
-def truth(request: Request, name: str) -> bool:
-    """A flag of the query: absent is false, anything but a false word is true."""
-    return bool(flag(request, name))
-
-
 def flag(request: Request, name: str) -> bool | None:
-    """The same, but None where it is absent."""
-    values = request.values(name)
-    return values[0].lower() not in ("0", "false") if values else None
+    """Returns whether a flag is set; None where it is absent."""
+    return None if first_value(request.query, name) is None else is_true(request.query, name)
 
 
 def integer(request: Request, name: str) -> int | None:
@@ -163,7 +168,10 @@ def write_options(request: Request, kind: str) -> WriteOptions:
     if errors:
         raise invalid(META, kind, "", errors)
     return WriteOptions(
-        dry_run, manager or agent_name(request), validation or "Warn", truth(request, "force")
+        dry_run,
+        manager or agent_name(request),
+        validation or "Warn",
+        is_true(request.query, "force"),
     )
 
 
@@ -232,15 +240,14 @@ class ListOptions:
     token: str
     revision: int | None
     match: str
-    watch: bool
     bookmarks: bool
     initial_events: bool | None
     timeout_seconds: int | None
 
 
-def list_options(request: Request, watch: bool = False) -> ListOptions:
-    """The options of a list or watch. Raises ApiError."""
-    watch = watch or truth(request, "watch")
+def list_options(request: Request) -> ListOptions:
+    """The options of a list, watch or deletecollection. Raises ApiError."""
+    watch = request.info.verb == "watch"
     initial = flag(request, "sendInitialEvents")
     version, match = request.value("resourceVersion"), request.value("resourceVersionMatch")
     limit, timeout = integer(request, "limit"), integer(request, "timeoutSeconds")
@@ -258,8 +265,7 @@ def list_options(request: Request, watch: bool = False) -> ListOptions:
         token=token,
         revision=revision,
         match=match,
-        watch=watch,
-        bookmarks=truth(request, "allowWatchBookmarks"),
+        bookmarks=is_true(request.query, "allowWatchBookmarks"),
         initial_events=initial,
         timeout_seconds=timeout,
     )

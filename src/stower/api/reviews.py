@@ -2,24 +2,41 @@
 
 Without roles (api/rbac.py) every authenticated user may do everything, as with
 --authorization-mode=AlwaysAllow. Source: pkg/registry/authentication, pkg/registry/authorization,
-1.36.
+pkg/registry/core/serviceaccount/storage/token.go, 1.36.
 """
 
 from typing import Any, Final
 
-from stower.api.attributes import Attributes
 from stower.api.bodies import read_unstored
 from stower.api.calls import Call
-from stower.api.errors import INVALID, FieldError, invalid
-from stower.api.rbac import MASTERS
-from stower.api.requests import Request, Response, answer, encode
+from stower.api.errors import (
+    INVALID,
+    FieldError,
+    bad_request,
+    conflict,
+    details,
+    invalid,
+    not_found,
+)
+from stower.api.request_info import RequestInfo
+from stower.api.requests import Response, answer, encode
+from stower.api.store import Record
+from stower.api.tokens import AUDIENCE, BOUND_KINDS, BadTokenError
+from stower.api.users import MASTERS, UserInfo
 from stower.model.times import SECOND_NS, time_text
 
 Object = dict[str, Any]
+GROUP: Final = "authorization.k8s.io"
+TOKENS: Final = "authentication.k8s.io"
+LOCAL: Final = "localsubjectaccessreviews"
+SELF: Final = "selfsubjectaccessreviews"
 TOKEN_SECONDS: Final = 3600
+TOKEN_SECONDS_MIN: Final = 600
+TOKEN_SECONDS_MAX: Final = 1 << 32
+AUDIENCES_MAX: Final = 32  # not bounded upstream; each is part of every request with the token
 
 
-def _body(call: Call) -> Object:
+def _read(call: Call) -> Object:
     return read_unstored(call, call.resource.kind, call.resource.api_version)
 
 
@@ -36,51 +53,88 @@ def _respond(call: Call, item: Object, spec: Object | None, status: Object) -> R
     return answer(201, {**body, "status": status})
 
 
+# Access
+
+
 def access(call: Call) -> Response:
-    """May somebody do something?"""
-    item = _body(call)
+    """Answers whether somebody may do something. Raises ApiError 422."""
+    item = _read(call)
     spec = item.get("spec") or {}
-    given = [n for n in ("resourceAttributes", "nonResourceAttributes") if spec.get(n) is not None]
-    if len(given) != 1:
-        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        if given:
-            text = "cannot be specified in combination with resourceAttributes"
-        where = "spec.nonResourceAttributes" if given else "spec.resourceAttributes"
-        value = spec.get("nonResourceAttributes") if given else None
-        errors = [FieldError(INVALID, where, value, text)]
-        raise invalid("authorization.k8s.io", "", "", errors)
+    plural = call.resource.plural
+    errors = _spec_errors(spec, plural)
+    if plural == LOCAL:
+        errors += _local_errors(call, item, spec)
+    if errors:
+        raise invalid(GROUP, "", "", errors)
     rbac = call.context.rbac
     if rbac is None:
         return _respond(call, item, spec, {"allowed": True})
-    is_own = call.resource.plural == "selfsubjectaccessreviews"
-    user = call.request.user if is_own else str(spec.get("user") or "")
-    groups = call.request.groups if is_own else tuple(map(str, spec.get("groups") or ()))
-    allowed = rbac.is_allowed(user, groups, _read_attributes(spec))
-    return _respond(call, item, spec, {"allowed": allowed})
+    user = call.request.user
+    if plural != SELF:
+        user = UserInfo(spec.get("user") or "", tuple(spec.get("groups") or ()))
+    return _respond(call, item, spec, {"allowed": rbac.is_allowed(user, _read_attributes(spec))})
 
 
-def _read_attributes(spec: Object) -> Attributes:
-    """What a review is about."""
+def _spec_errors(spec: Object, plural: str) -> list[FieldError]:
+    errors = []
+    given = [n for n in ("resourceAttributes", "nonResourceAttributes") if spec.get(n) is not None]
+    if not given:
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        errors.append(FieldError(INVALID, "spec.resourceAttributes", None, text))
+    elif len(given) > 1:
+        text = "cannot be specified in combination with resourceAttributes"
+        value = spec["nonResourceAttributes"]
+        errors.append(FieldError(INVALID, "spec.nonResourceAttributes", value, text))
+    if plural != SELF and not spec.get("user") and not spec.get("groups"):
+        text = "at least one of user or group must be specified"
+        errors.append(FieldError(INVALID, "spec.user", "", text))
+    return errors
+
+
+def _local_errors(call: Call, item: Object, spec: Object) -> list[FieldError]:
+    """A LocalSubjectAccessReview is about its own namespace."""
+    if (item.get("metadata") or {}).get("namespace", call.namespace) != call.namespace:
+        raise bad_request(f"spec.resourceAttributes.namespace must match namespace: "
+                          f"{call.namespace}")  # fmt: skip
+    errors = []
+    asked = spec.get("resourceAttributes")
+    if asked is not None and (asked.get("namespace") or "") != call.namespace:
+        where, text = "spec.resourceAttributes.namespace", "must match metadata.namespace"
+        errors.append(FieldError(INVALID, where, asked.get("namespace") or "", text))
     other = spec.get("nonResourceAttributes")
     if other is not None:
-        return Attributes(str(other.get("verb", "")), path=str(other.get("path", "")))
+        text = "disallowed on this kind of request"
+        errors.append(FieldError(INVALID, "spec.nonResourceAttributes", other, text))
+    return errors
+
+
+def _read_attributes(spec: Object) -> RequestInfo:
+    """Returns what a review is about."""
+    other = spec.get("nonResourceAttributes")
+    if other is not None:
+        verb, path = other.get("verb") or "", other.get("path") or ""
+        return RequestInfo(verb, path=path, is_resource=False)
     found = spec["resourceAttributes"]
-    names = ("verb", "group", "version", "resource", "subresource", "namespace", "name")
-    return Attributes(*(str(found.get(name) or "") for name in names))
+    verb, group, version, resource, subresource, namespace, name = (
+        str(found.get(name) or "")
+        for name in (
+            "verb", "group", "version", "resource", "subresource", "namespace", "name",
+        )
+    )  # fmt: skip
+    return RequestInfo(verb, group, version, resource, subresource, namespace, name)
 
 
 def rules(call: Call) -> Response:
-    """What may I do?"""
-    item = _body(call)
-    rbac, request = call.context.rbac, call.request
-    if rbac is not None and MASTERS not in request.groups:
-        namespace = str((item.get("spec") or {}).get("namespace") or "")
-        found = rbac.rules_of(request.user, request.groups, namespace)
+    """Returns the rules that apply to the caller in a namespace."""
+    item = _read(call)
+    rbac, user = call.context.rbac, call.request.user
+    if rbac is not None and MASTERS not in user.groups:
+        found = rbac.rules_of(user, (item.get("spec") or {}).get("namespace") or "")
         named = [{"verbs": r.verbs, "apiGroups": r.groups, "resources": r.resources,
                   "resourceNames": r.names} for r in found if r.resources]  # fmt: skip
         paths = [{"verbs": r.verbs, "nonResourceURLs": r.paths} for r in found if r.paths]
-        own = {"resourceRules": named, "nonResourceRules": paths, "incomplete": False}
-        return _respond(call, item, {}, own)
+        status: Object = {"resourceRules": named, "nonResourceRules": paths, "incomplete": False}
+        return _respond(call, item, {}, status)
     every = ["*"]
     status = {
         "resourceRules": [{"verbs": every, "apiGroups": every, "resources": every}],
@@ -90,64 +144,130 @@ def rules(call: Call) -> Response:
     return _respond(call, item, {}, status)
 
 
-def user_info(request: Request) -> Object:
-    """Who asks."""
-    return {
-        "username": request.user,
-        "uid": f"{request.user}-uid",
-        "groups": list(request.groups),
-    }
+# Users and tokens
 
 
 def self_subject(call: Call) -> Response:
-    """Who am I?"""
-    item = _body(call)
-    response = _respond(call, item, None, {"userInfo": user_info(call.request)})
+    """Returns who the caller is."""
+    _read(call)
     body = {
         "kind": call.resource.kind,
         "apiVersion": call.resource.api_version,
         "metadata": {"creationTimestamp": call.now},
-        "status": {"userInfo": user_info(call.request)},
+        "status": {"userInfo": call.request.user.to_object()},
     }
-    response.parts = [encode(body)]
-    return response
+    return Response(201, [encode(body)])
 
 
 def token_review(call: Call) -> Response:
-    """Whose token is this?"""
-    item = _body(call)
+    """Returns whose token it is, if it is for one of the audiences. Raises ApiError 400."""
+    item = _read(call)
     spec = item.get("spec") or {}
-    user = call.context.tokens.user_of(str(spec.get("token", "")), call.request.now_ns)
-    if user is None:
-        status: Object = {"user": {}, "error": "invalid bearer token"}
+    token = spec.get("token") or ""
+    if not token:
+        raise bad_request("token is required for TokenReview in authentication")
+    audiences = tuple(spec.get("audiences") or ()) or (AUDIENCE,)
+    try:
+        owner = call.context.tokens.owner_of(
+            token.encode("utf-8", "replace"), call.request.now_ns, audiences
+        )
+    except BadTokenError as error:
+        status: Object = {"user": {}, "error": str(error)}
     else:
-        name, groups = user
-        info = {"username": name, "groups": list(groups)}
-        status = {"authenticated": True, "user": info}
+        status = {
+            "authenticated": True,
+            "user": owner.user.to_object(),
+            "audiences": list(owner.audiences),
+        }
     return _respond(call, item, spec, status)
 
 
 def token(call: Call) -> Response:
-    """A token for a service account. It opens nothing but this server's token reviews."""
-    record = call.record()
-    item = read_unstored(call, "TokenRequest", "authentication.k8s.io/v1")
+    """Issues a token for a service account. Raises ApiError 400, 404, 409 or 422."""
+    item = read_unstored(call, "TokenRequest", f"{TOKENS}/v1")
+    meta = item.get("metadata") or {}
+    for field, wanted in (("name", call.name), ("namespace", call.namespace)):
+        if meta.get(field) and meta[field] != wanted:
+            text = f"must match the service account {field} if specified"
+            raise invalid(TOKENS, "TokenRequest", call.name, [
+                FieldError(INVALID, f"metadata.{field}", meta[field], text)
+            ])  # fmt: skip
+    account = call.record()
+    if meta.get("uid") and meta["uid"] != account.uid:
+        raise conflict(TOKENS, "TokenRequest", call.name, (
+            f"the UID in the token request ({meta['uid']}) does not match the UID of the service "
+            f"account ({account.uid})"
+        ))  # fmt: skip
     spec = dict(item.get("spec") or {})
-    seconds = spec.setdefault("expirationSeconds", TOKEN_SECONDS)
-    if type(seconds) is not int or seconds < 600:
-        text = "may not specify a duration less than 10 minutes"
-        errors = [FieldError(INVALID, "spec.expirationSeconds", seconds, text)]
-        raise invalid("authentication.k8s.io", "TokenRequest", call.name, errors)
-    end = call.request.now_ns + seconds * SECOND_NS
-    made = call.context.tokens.issue(call.namespace, call.name, record.uid, end // SECOND_NS)
+    audiences = spec["audiences"] = list(spec.get("audiences") or (AUDIENCE,))
+    seconds = spec["expirationSeconds"] = spec.get("expirationSeconds") or TOKEN_SECONDS
+    errors = _token_errors(audiences, seconds)
+    if errors:
+        raise invalid(TOKENS, "TokenRequest", "", errors)
+    bound = _find_bound(call, spec.get("boundObjectRef"))
+    now_s = call.request.now_ns // SECOND_NS
+    made = call.context.tokens.issue(
+        account, bound, tuple(audiences), call.context.identifiers.new_uid(), now_s,
+        now_s + seconds,
+    )  # fmt: skip
     body = {
         "kind": "TokenRequest",
-        "apiVersion": "authentication.k8s.io/v1",
+        "apiVersion": f"{TOKENS}/v1",
         "metadata": {
             "name": call.name,
             "namespace": call.namespace,
             "creationTimestamp": call.now,
         },
         "spec": spec,
-        "status": {"token": made, "expirationTimestamp": time_text(end)},
+        "status": {
+            "token": made,
+            "expirationTimestamp": time_text((now_s + seconds) * SECOND_NS),
+        },
     }
     return answer(201, body)
+
+
+def _token_errors(audiences: list[str], seconds: int) -> list[FieldError]:
+    errors = []
+    where = "spec.expirationSeconds"
+    if seconds < TOKEN_SECONDS_MIN:
+        text = "may not specify a duration less than 10 minutes"
+        errors.append(FieldError(INVALID, where, seconds, text))
+    if seconds > TOKEN_SECONDS_MAX:
+        text = "may not specify a duration larger than 2^32 seconds"
+        errors.append(FieldError(INVALID, where, seconds, text))
+    if len(audiences) > AUDIENCES_MAX:
+        text = f"must have at most {AUDIENCES_MAX} items"
+        errors.append(FieldError(INVALID, "spec.audiences", len(audiences), text))
+    return errors
+
+
+def _find_bound(call: Call, reference: Object | None) -> tuple[str, Record] | None:
+    """Returns kind and object of a boundObjectRef. Raises ApiError 400, 404 or 409."""
+    if reference is None:
+        return None
+    version, kind = reference.get("apiVersion") or "", reference.get("kind") or ""
+    if kind not in BOUND_KINDS or "/" in version:
+        raise bad_request(f"cannot bind token to object of type {version}, Kind={kind}")
+    _, key, is_namespaced = BOUND_KINDS[kind]
+    name = reference.get("name") or ""
+    path = f"{call.namespace}/{name}" if is_namespaced else name
+    record = call.context.store.collection(key).records.get(path)
+    if record is None:
+        raise not_found("", key[1], name)
+    if kind == "Pod":
+        used = (record.decode().get("spec") or {}).get("serviceAccountName") or ""
+        if used != call.name:
+            raise bad_request(
+                f'cannot bind token for serviceaccount "{call.name}" to pod running with '
+                "different serviceaccount name."
+            )
+    uid = reference.get("uid")
+    if uid and uid != record.uid:
+        error = conflict("", kind, name, (
+            f"the UID in the bound object reference ({uid}) does not match the UID in record. The "
+            "object might have been deleted and then recreated"
+        ))  # fmt: skip
+        error.details = details("", kind, name)
+        raise error
+    return kind, record

@@ -44,9 +44,9 @@ def handle(call: Call) -> Response:
     """GET, PUT or PATCH of an object's Scale."""
     record = call.record()
     shown = scale_of(call, record.decode())
-    if call.request.method == "GET":
+    if call.request.info.verb == "get":
         return _respond(call, shown)
-    if call.request.method == "PUT":
+    if call.request.info.verb == "update":
         options = read_options(call.request, "UpdateOptions")
         wanted = read_unstored(call, "Scale", VERSION)
     else:

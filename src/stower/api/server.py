@@ -17,18 +17,20 @@ from stower.api import (
     subresources,
     writes,
 )
-from stower.api.attributes import attributes_of
 from stower.api.calls import Call
 from stower.api.context import Context
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.identifiers import Identifiers
+from stower.api.impersonation import impersonate
 from stower.api.rbac import BOOTSTRAP, Rbac
 from stower.api.rbac import GROUP as RBAC
 from stower.api.registry import Registry
-from stower.api.requests import Request, Response, encode, list_options, refusal
+from stower.api.request_info import METHODS, RequestInfo
+from stower.api.requests import Request, Response, encode, refusal
 from stower.api.selectors import reader_of
 from stower.api.store import Store, TooLargeError
-from stower.api.tokens import TokenIssuer
+from stower.api.tokens import BadTokenError, TokenIssuer
+from stower.api.users import SERVER, UserInfo
 from stower.api.watches import Watch
 
 Object = dict[str, Any]
@@ -46,18 +48,21 @@ NOTHING_HERE: Final = Response(
 )
 
 
-Verb = tuple[str, Callable[[Call], Response | Watch]]
-OF_ONE: Final[dict[str, Verb]] = {
-    "GET": ("get", reads.get_or_list),
-    "PUT": ("update", writes.update),
-    "PATCH": ("patch", patch_requests.patch),
-    "DELETE": ("delete", deletion.delete),
+# What carries out a verb on a stored resource.
+OF_ONE: Final[dict[str, Callable[[Call], Response | Watch]]] = {
+    "get": reads.get,
+    "update": writes.update,
+    "patch": patch_requests.patch,
+    "delete": deletion.delete,
 }
-OF_ALL: Final[dict[str, Verb]] = {
-    "GET": ("list", reads.get_or_list),
-    "POST": ("create", writes.create),
-    "DELETE": ("deletecollection", deletion.delete_collection),
+OF_ALL: Final[dict[str, Callable[[Call], Response | Watch]]] = {
+    "list": reads.list_objects,
+    "watch": reads.watch,
+    "create": writes.create,
+    "deletecollection": deletion.delete_collection,
 }
+OF_READING_ALL: Final = ("list", "watch")  # a field selector may name one object
+READS: Final = ("get", *OF_READING_ALL)
 
 
 def _only_get(request: Request) -> None:
@@ -94,9 +99,12 @@ class Api:
             plugins,
         )
 
-    def token_user(self, token: str, now_ns: int) -> tuple[str, tuple[str, ...]] | None:
-        """Returns name and groups of the owner of a service account's token; None if invalid."""
-        return self.context.tokens.user_of(token, now_ns)
+    def token_user(self, token: bytes, now_ns: int) -> UserInfo | None:
+        """Returns the owner of a service account's token; None if it is not valid here."""
+        try:
+            return self.context.tokens.owner_of(token, now_ns).user
+        except BadTokenError:
+            return None
 
     # Built-in objects
 
@@ -130,8 +138,7 @@ class Api:
                 self._make(f"/apis/{RBAC}/v1/{plural}", body, now_ns)
 
     def _make(self, path: str, body: Object, now_ns: int) -> None:
-        request = Request("POST", path, now_ns, body=encode(body), user="system:apiserver",
-                          user_agent="stower")  # fmt: skip
+        request = Request("POST", path, now_ns, body=encode(body), user=SERVER, user_agent="stower")
         response = self.handle(request)
         if isinstance(response, Watch) or response.status != 201:
             raise AssertionError(f"cannot create a built-in object at {path}: {response}")
@@ -156,28 +163,20 @@ class Api:
         return response
 
     def _dispatch(self, request: Request) -> Response | Watch:
+        info = request.info
+        if request.impersonation:
+            caller = request.user
+            request.user = impersonate(self.rbac, caller, request.impersonation)
+            request.impersonator = caller
         if self.rbac is not None:
-            self.rbac.check(request.user, request.groups, attributes_of(request))
-        path = request.path.rstrip("/") or "/"
-        parts = path[1:].split("/")
-        if parts[0] == "api" and len(parts) > 2:
-            return self._resource(request, "", parts[1], parts[2:])
-        if parts[0] == "apis" and len(parts) > 3 and parts[1] in self.registry.groups:
-            return self._resource(request, parts[1], parts[2], parts[3:])
-        found = self._other(request, path, parts)
-        if found is None and not self._is_delegated(parts):
-            return NOTHING_HERE
-        if found is None:
-            raise no_such_path()
-        return found
-
-    def _is_delegated(self, parts: list[str]) -> bool:
-        """Returns whether the path belongs to a served group: its 404 is then a Status."""
-        return parts[0] == "api" or (
-            parts[0] == "apis" and len(parts) > 1 and parts[1] in self.registry.groups
-        )
+            self.rbac.check(request.user, info)
+        if info.is_resource:
+            return self._resource(request, info)
+        path = info.path.rstrip("/") or "/"
+        return self._other(request, path, path[1:].split("/")) or NOTHING_HERE
 
     def _other(self, request: Request, path: str, parts: list[str]) -> Response | None:
+        """Answers a request that is not for a resource. Raises ApiError 404 or 405."""
         if path in HEALTH or path.startswith(tuple(f"{h}/" for h in HEALTH)):
             return Response(200, [b"ok"], content_type="text/plain; charset=utf-8")
         if path == "/version":
@@ -196,62 +195,58 @@ class Api:
         if parts[0] == "openapi":
             found = self.context.documents().answer(path, request.accept)
             return found or Response(404, [], "text/plain")
-        if parts[0] == "api" and len(parts) == 2:
-            return discovery.api_resources(self.registry, "", parts[1])
-        if parts[0] == "apis" and len(parts) == 2:
-            return discovery.api_group(self.registry, parts[1])
-        if parts[0] == "apis" and len(parts) == 3:
-            return discovery.api_resources(self.registry, parts[1], parts[2])
-        return None
+        if parts[0] not in ("api", "apis"):
+            return None
+        group = "" if parts[0] == "api" else parts[1]
+        if group not in self.registry.groups:
+            return None
+        if parts[0] == "api":
+            found = discovery.api_resources(self.registry, "", parts[1])
+        elif len(parts) == 2:
+            found = discovery.api_group(self.registry, group)
+        else:
+            found = discovery.api_resources(self.registry, group, parts[2])
+        if found is None:  # below a served group, a 404 is a Status
+            raise no_such_path()
+        return found
 
-    def _resource(
-        self, request: Request, group: str, version: str, rest: list[str]
-    ) -> Response | Watch:
-        watching = rest[0] == "watch"
-        if watching:
-            rest = rest[1:]
-        namespace = ""
-        if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
-            namespace, rest = rest[1], rest[2:]
-            if not namespace:
-                raise no_such_path()
-        if not rest:
+    def _resource(self, request: Request, info: RequestInfo) -> Response | Watch:
+        """Carries out the verb of a request for a resource of a served group."""
+        if info.group not in self.registry.groups:
+            return NOTHING_HERE
+        resource = self.registry.find(info.group, info.version, info.resource)
+        if resource is None or info.is_malformed or info.verb == "proxy":
             raise no_such_path()
-        resource = self.registry.find(group, version, rest[0])
-        if resource is None or len(rest) > 3 or (namespace and not resource.namespaced):
+        if info.in_namespace and not resource.namespaced:
             raise no_such_path()
-        name = rest[1] if len(rest) > 1 else ""
-        sub = rest[2] if len(rest) > 2 else ""
-        call = Call(self.context, request, resource, namespace, name, sub)
-        if sub:
-            if sub not in resource.subresources:
+        if METHODS.get(info.verb) != request.method:
+            raise method_not_allowed()
+        namespace = info.namespace if resource.namespaced else ""
+        call = Call(self.context, request, resource, namespace, info.name, info.subresource)
+        if info.subresource:
+            if info.subresource not in resource.subresources:
                 raise no_such_path()
             return subresources.handle(call)
         if not resource.stored:
             return subresources.handle_unstored(call)
-        if name and resource.namespaced and not namespace:
-            raise no_such_path()
-        if watching:
-            if request.method != "GET":
-                raise method_not_allowed()
-            return reads.watch(call, list_options(request, watch=True))
-        return self._verb(call)
+        return self._stored(call, info.verb)
 
-    def _verb(self, call: Call) -> Response | Watch:
-        method = call.request.method
-        verbs = OF_ONE if call.name else OF_ALL
-        if not call.name:
-            if call.resource.namespaced and not call.namespace and method != "GET":
-                raise method_not_allowed()
-        found = verbs.get(method)
-        if found is None or found[0] not in call.resource.verbs:
+    def _stored(self, call: Call, verb: str) -> Response | Watch:
+        """Carries out the verb of a request for one stored object or all of a resource."""
+        is_cluster_wide = call.resource.namespaced and not call.namespace
+        if call.name and verb not in OF_READING_ALL and is_cluster_wide:
+            raise no_such_path()
+        is_of_one = verb in OF_ONE
+        if is_of_one != bool(call.name) and verb not in OF_READING_ALL:
             raise method_not_allowed()
-        verb, function = found
-        if method != "GET":  # before anything is written
+        if verb not in call.resource.verbs or (is_cluster_wide and verb not in OF_READING_ALL):
+            raise method_not_allowed()
+        function = (OF_ONE if is_of_one else OF_ALL)[verb]
+        if verb not in READS:  # before anything is written
             target = (
-                content_negotiation.OBJECT
-                if verb != "deletecollection"
-                else content_negotiation.LIST
+                content_negotiation.LIST
+                if verb == "deletecollection"
+                else content_negotiation.OBJECT
             )
             content_negotiation.choose_format(call.request, target, call.resource)
         return function(call)

@@ -6,21 +6,17 @@ from typing import Any, Final
 from stower.api import bindings, evictions, patch_requests, reads, reviews, scale, writes
 from stower.api.calls import Call
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
-from stower.api.requests import Response, list_options
+from stower.api.requests import Response
 from stower.api.watches import Watch
 
 Object = dict[str, Any]
 Handler = Callable[[Call], Response | Watch]
 
 
-VERBS: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create",
-                "DELETE": "delete"}  # fmt: skip
-
-
 def handle(call: Call) -> Response | Watch:
     """A request for a part of an object."""
     sub = call.resource.subresources[call.subresource]
-    if VERBS.get(call.request.method, "") not in sub.verbs:
+    if call.request.info.verb not in sub.verbs:
         raise method_not_allowed()
     if call.resource.namespaced and not call.namespace:
         raise no_such_path()
@@ -50,10 +46,10 @@ def _check_container(call: Call) -> None:
 
 def _part(call: Call) -> Response | Watch:
     """A subresource that is the object itself, with rules of its own."""
-    method = call.request.method
-    if method == "GET":
+    verb = call.request.info.verb
+    if verb == "get":
         return reads.get(call)
-    return writes.update(call) if method == "PUT" else patch_requests.patch(call)
+    return writes.update(call) if verb == "update" else patch_requests.patch(call)
 
 
 def _log(call: Call) -> Response:
@@ -72,10 +68,12 @@ def handle_unstored(call: Call) -> Response | Watch:
     key = (call.resource.group, call.resource.plural)
     function = UNSTORED.get(key)
     if key == ("", "componentstatuses"):
-        if call.request.method != "GET":
+        if call.request.info.verb != "list":
             raise method_not_allowed()
-        return reads.list_objects(call, list_options(call.request))
-    if function is None or call.request.method != "POST" or call.name:
+        return reads.list_objects(call)
+    if function is None or call.request.info.verb != "create" or call.name:
+        raise method_not_allowed()
+    if call.resource.namespaced and not call.namespace:
         raise method_not_allowed()
     return function(call)
 

@@ -60,7 +60,9 @@ def create_object(
     warnings: tuple[str, ...] = (),
     managers: fields_v1.Managers | None = None,
 ) -> Response:
-    """Keep a new object."""
+    """Keep a new object. Raises ApiError 403 where the caller may change but not create it."""
+    if call.context.rbac is not None and call.request.info.verb != "create":
+        call.context.rbac.check(call.request.user, call.request.info._replace(verb="create"))
     raw, more = add(call, item, options, managers)
     return object_response(call, raw, 201, (*warnings, *more))
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api.attributes import attributes_of
-from stower.api.requests import Request
+from stower.api.request_info import RequestInfo
 from stower.model.times import micro_time_text
 
-FORBIDDEN: Final = 403
+DECISIONS: Final = {401: "", 403: "forbid"}  # a request that is not authenticated gets none
+URI_MAX: Final = 16 * 1024  # characters; more is no target that the server reads
 
 
 class Audit:
@@ -23,27 +23,42 @@ class Audit:
         """Raises OSError."""
         self._file = path.open("ab", buffering=0)
 
-    def record(self, request: Request, code: int, now_ns: int) -> None:
-        """A request was answered."""
-        asked = attributes_of(request)
+    def record(
+        self,
+        asked: RequestInfo,
+        uri: str,
+        user: dict[str, Any],
+        impersonated: dict[str, Any] | None,
+        agent: str,
+        code: int,
+        received_ns: int,
+        now_ns: int,
+    ) -> None:
+        """Writes the line of an answered request.
+
+        `uri` has the path and the query as they came. `user` is empty where the request was not
+        authenticated. `impersonated` is the user that it was carried out as, if another.
+        """
         line: dict[str, Any] = {
             "kind": "Event",
             "apiVersion": "audit.k8s.io/v1",
             "level": "Metadata",
             "auditID": str(uuid.uuid4()),
             "stage": "ResponseComplete",
-            "requestURI": request.path,
+            "requestURI": uri[:URI_MAX],
             "verb": asked.verb,
-            "user": {"username": request.user, "groups": list(request.groups)},
-            "userAgent": request.user_agent,
+            "user": user,
+            "userAgent": agent,
             "responseStatus": {"code": code},
-            "requestReceivedTimestamp": micro_time_text(request.now_ns),
+            "requestReceivedTimestamp": micro_time_text(received_ns),
             "stageTimestamp": micro_time_text(now_ns),
-            "annotations": {
-                "authorization.k8s.io/decision": "forbid" if code == FORBIDDEN else "allow"
-            },
         }
-        if not asked.path:
+        if impersonated is not None:
+            line["impersonatedUser"] = impersonated
+        decision = DECISIONS.get(code, "allow")
+        if decision:
+            line["annotations"] = {"authorization.k8s.io/decision": decision}
+        if asked.is_resource:
             reference = {
                 "resource": asked.resource, "namespace": asked.namespace, "name": asked.name,
                 "apiGroup": asked.group, "apiVersion": asked.version,
@@ -53,5 +68,5 @@ class Audit:
         self._file.write(msgspec.json.encode(line) + b"\n")
 
     def close(self) -> None:
-        """No more lines."""
+        """Ends the log."""
         self._file.close()

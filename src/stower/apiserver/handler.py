@@ -6,27 +6,30 @@ when the history no longer has that position.
 """
 
 import asyncio
-import hmac
 import logging
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from stower.api.errors import ApiError, bad_request, internal
+from stower.api.impersonation import PREFIX
+from stower.api.request_info import Query, RequestInfo, read_request_info
 from stower.api.requests import APPLY_PATCH, JSON, Request, Response, refusal
 from stower.api.server import Api
+from stower.api.users import UserInfo
 from stower.api.watches import Feed, Watch
 from stower.apiserver.audit import Audit
+from stower.apiserver.authentication import Access, Authenticator
 from stower.apiserver.database import Committer
 from stower.apiserver.documents import from_yaml, to_yaml
 from stower.apiserver.http import Connection, Message
 from stower.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from stower.apiserver.protobuf import BadProtobufError, Decoder
+from stower.apiserver.targets import parse_target
 
-QUERY_FIELDS_MAX: Final = 64
 WATCH_SECONDS: Final = 3600  # where the client does not say
 WATCH_SECONDS_MAX: Final = 24 * 3600
 BOOKMARK_SECONDS: Final = 60.0
@@ -38,20 +41,26 @@ ASIDE_BYTES: Final = 16 * 1024  # of YAML, from where it is read and written in 
 WARNING_MAX: Final = 256  # characters of one warning where there are too many
 WARNING_COUNT_MAX: Final = 64  # Python's http.client takes 100 headers
 WARNINGS_MAX: Final = 4096  # characters of all warnings of an answer
-REASONS: Final = {400: "BadRequest", 408: "Timeout", 413: "RequestEntityTooLarge"}
+REASONS: Final = {
+    400: "BadRequest", 401: "Unauthorized", 405: "MethodNotAllowed", 408: "Timeout",
+    413: "RequestEntityTooLarge", 429: "TooManyRequests",
+}  # fmt: skip
+IMPERSONATE: Final = PREFIX.encode()
 CACHE: Final = b"Cache-Control: no-cache, private\r\n"
 JSON_HEADERS: Final = b"Content-Type: application/json\r\n" + CACHE
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Access:
-    """Who is let in."""
+@dataclass(slots=True)
+class Received:
+    """What the headers of a request say. `user` is None where it is not authenticated."""
 
-    token: str
-    user: str = "admin"
-    groups: tuple[str, ...] = ("system:masters", "system:authenticated")
+    info: RequestInfo
+    path: str
+    query: Query
+    now_ns: int
+    user: UserInfo | None = None
 
 
 class Stream:
@@ -83,7 +92,7 @@ class Handler:
     ) -> None:
         self.api = api
         self.audit = audit
-        self.access = access
+        self._authenticator = Authenticator(api, access)
         self.clock = clock
         self.decoder = Decoder(api.registry)
         self.committer: Committer | None = None
@@ -101,7 +110,7 @@ class Handler:
         if _is_long_yaml(message):
             self._start_task(connection, self._read_in_thread(connection, message))
         else:
-            self._carry_out(connection, message, b"".join(message.body))
+            self._carry_out(connection, message, bytes(message.body))
 
     def _start_task(self, connection: Connection, work: Any) -> None:
         """An answer that takes time; where it breaks off, so does the connection."""
@@ -123,21 +132,43 @@ class Handler:
 
     async def _read_in_thread(self, connection: Connection, message: Message) -> None:
         try:
-            self._authenticate(connection, message)
-            body = await asyncio.to_thread(from_yaml, b"".join(message.body))
+            body = await asyncio.to_thread(from_yaml, bytes(message.body))
         except ApiError as error:
-            self._send(connection, message, refusal(error))
+            self._refuse(connection, message, error)
             return
         message.headers[b"content-type"] = (
             APPLY_PATCH if media_type(message) == APPLY_PATCH else JSON
         ).encode()
         self._carry_out(connection, message, body)
 
+    def admit(self, connection: Connection, message: Message) -> None:
+        """Decides by the headers alone whether a request is read. See http.Admit."""
+        try:
+            path, query = parse_target(message.target)
+            info = read_request_info(message.method, path, query)
+            message.context = received = Received(info, path, query, self.clock())
+            received.user = self._authenticate(connection, message, received.now_ns)
+            message.client = received.user.name
+        except ApiError as error:
+            message.fault = (error.code, error.message)
+            message.keep = False
+
+    def _authenticate(self, connection: Connection, message: Message, now_ns: int) -> UserInfo:
+        """Returns the user of a request. Raises ApiError 401."""
+        sent = message.headers.get(b"authorization", b"")
+        known, user = connection.known
+        if user is not None and sent == known:
+            return user  # type: ignore[no-any-return]
+        user = self._authenticator.user_of(sent, connection.peer_certificate, now_ns)
+        if self.api.rbac is None:  # accounts' tokens run out
+            connection.known = (sent, user)
+        return user
+
     def _carry_out(self, connection: Connection, message: Message, body: bytes) -> None:
         try:
-            request = self._request(connection, message, body)
+            request = self._request(message, body)
         except ApiError as error:
-            self._send(connection, message, refusal(error))
+            self._refuse(connection, message, error)
             return
         committer = self.committer
         assert committer is not None
@@ -148,9 +179,8 @@ class Handler:
             response = refusal(internal(f"{type(error).__name__}: {error}"))
         finally:
             committer.on_write()
-        if self.audit is not None:
-            code = 200 if isinstance(response, Watch) else response.status
-            self.audit.record(request, code, self.clock())
+        code = 200 if isinstance(response, Watch) else response.status
+        self._record(message, code, request)
         if isinstance(response, Watch):
             if message.version == "1.0":
                 self._send(connection, message, refusal(bad_request(NO_CHUNKS)))
@@ -166,33 +196,39 @@ class Handler:
 
             committer.call_when_durable(kept.revision, durable)
 
-    def _request(self, connection: Connection, message: Message, body: bytes) -> Request:
-        """The request as the API wants it. Raises ApiError."""
+    def _refuse(self, connection: Connection, message: Message, error: ApiError) -> None:
+        """Answers a request that does not get as far as the API."""
+        self._record(message, error.code, None)
+        self._send(connection, message, refusal(error))
+
+    def _record(self, message: Message, code: int, request: Request | None) -> None:
+        """Writes the audit log's line of a request; of one whose target is none, there is none."""
+        received: Received | None = message.context
+        if self.audit is None or received is None:
+            return
+        impersonator = request.impersonator if request is not None else None
+        user = impersonator or received.user
+        self.audit.record(
+            received.info,
+            message.target.decode("utf-8", "replace"),
+            user.to_object() if user is not None else {},
+            request.user.to_object() if request is not None and impersonator is not None else None,
+            message.header(b"user-agent"),
+            code,
+            received.now_ns,
+            self.clock(),
+        )
+
+    def _request(self, message: Message, body: bytes) -> Request:
+        """Returns the request as the API takes it. Raises ApiError."""
         if message.fault is not None:
             status, text = message.fault
-            raise ApiError(status, REASONS[status], text)
-        user, groups = self._authenticate(connection, message)
-        try:
-            target = message.target.decode()
-            if not target.startswith("/"):  # a whole URL, as to a proxy
-                scheme, _, rest = target.partition("://")
-                if scheme in ("http", "https"):
-                    target = "/" + rest.partition("/")[2]
-            path, _, query = target.partition("?")
-            if "%" in path and ("%2f" in path.lower() or "%00" in path):
-                raise bad_request(
-                    f"invalid path {path}: a name must not contain a slash (%2F) or null (%00)"
-                )
-            parts = () if not query else tuple(
-                parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX,
-                          errors="strict")
-            )  # fmt: skip
-            decoded = unquote(path, errors="strict") if "%" in path else path
-        except ValueError:
-            raise bad_request(
-                "the path or query of the request is not percent-encoded UTF-8, or has more than "
-                f"{QUERY_FIELDS_MAX} parameters"
-            ) from None
+            error = ApiError(status, REASONS[status], text)
+            if status == 429:
+                error.headers["Retry-After"] = "1"
+            raise error
+        received: Received = message.context
+        assert received.user is not None
         content_type = message.header(b"content-type")
         if content_type != JSON:
             media = media_type(message)
@@ -203,16 +239,17 @@ class Handler:
                 content_type = JSON if media == YAML else content_type
         return Request(
             message.method,
-            decoded,
+            received.path,
             self.clock(),
-            parts,
+            received.query,
             body,
             content_type,
             message.header(b"accept"),
-            user,
-            groups,
+            received.user,
+            _read_impersonation(message),
             message.header(b"user-agent"),
             message.header(b"host"),
+            received.info,
         )
 
     def _from_protobuf(self, body: bytes) -> bytes:
@@ -220,41 +257,6 @@ class Handler:
             return self.decoder.decode(body)
         except BadProtobufError as error:
             raise bad_request(f"cannot decode the body as protobuf: {error}") from None
-
-    def _authenticate(
-        self, connection: Connection, message: Message
-    ) -> tuple[str, tuple[str, ...]]:
-        """Name and groups of the client. Raises ApiError 401."""
-        sent = message.headers.get(b"authorization", b"")
-        known, who = connection.known
-        if who is not None and sent == known:
-            return who  # type: ignore[no-any-return]
-        who = self._read_certificate(connection.peer_certificate) or self._by_token(sent)
-        if self.api.rbac is None:  # accounts' tokens run out
-            connection.known = (sent, who)
-        return who
-
-    def _read_certificate(self, certificate: Any) -> tuple[str, tuple[str, ...]] | None:
-        """Whom a client's certificate names."""
-        if not certificate:
-            return None
-        subject = [pair for part in certificate.get("subject", ()) for pair in part]
-        names = [value for key, value in subject if key == "commonName"]
-        groups = tuple(value for key, value in subject if key == "organizationName")
-        return (names[0], (*groups, "system:authenticated")) if names else None
-
-    def _by_token(self, header: bytes) -> tuple[str, tuple[str, ...]]:
-        kind, _, token = header.partition(b" ")
-        if kind.lower() == b"bearer" and hmac.compare_digest(
-            token.strip(), self.access.token.encode()
-        ):
-            return self.access.user, self.access.groups
-        # Accounts have roles, or no say: without roles, everybody may do everything.
-        if kind.lower() == b"bearer" and self.api.rbac is not None:
-            account = self.api.token_user(token.strip().decode("ascii", "replace"), self.clock())
-            if account is not None:
-                return account
-        raise ApiError(401, "Unauthorized", "Unauthorized")
 
     # Answers
 
@@ -397,6 +399,20 @@ def join_events(feed: Feed, watch: Watch, visible: int) -> tuple[bytes, int]:
         if frame is not None:
             frames.append(frame)
     return (chunk(b"".join(frames)) if frames else b""), len(frames)
+
+
+def _read_impersonation(message: Message) -> tuple[tuple[str, str], ...]:
+    """Returns the Impersonate headers. Raises ApiError 400 for one that is not UTF-8."""
+    if not any(name.startswith(IMPERSONATE) for name in message.headers):
+        return ()
+    try:
+        return tuple(
+            (unquote(name.decode(), errors="strict"), value.decode())
+            for name, value in (*message.headers.items(), *message.repeated)
+            if name.startswith(IMPERSONATE)
+        )
+    except UnicodeDecodeError:
+        raise bad_request("an Impersonate header is not UTF-8") from None
 
 
 def header_lines(response: Response, content_type: str) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import httptools
 
+from stower.apiserver.client_limits import BodyBudget, ConnectionLimits
 from stower.pki.transports import finish_closing
 
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024  # as upstream
@@ -31,6 +32,8 @@ KEEP_ALIVE_SECONDS: Final = 75.0
 LINGER_SECONDS: Final = 1.0  # for a client that still sends to read why it is refused
 SWEEP_SECONDS: Final = 0.5  # between looks for connections whose time is over
 NEVER: Final = float("inf")
+REFUSED_METHODS: Final = ("CONNECT", "TRACE")
+TEXT: Final = b"Content-Type: text/plain; charset=utf-8\r\n"
 
 log = logging.getLogger(__name__)
 _STARTS: Final = {s.value: f" {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
@@ -40,8 +43,8 @@ class Message:
     """One request as it came."""
 
     __slots__ = (
-        "body", "fault", "headers", "keep", "lines", "method", "overhead", "size", "target",
-        "version", "waits",
+        "body", "client", "context", "fault", "headers", "held", "keep", "lines", "method",
+        "overhead", "repeated", "size", "started", "target", "version", "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -49,8 +52,13 @@ class Message:
         self.target = b""
         self.version = "1.1"
         self.headers: dict[bytes, bytes] = {}  # names in lower case, the first of each
-        self.body: list[bytes] = []
+        self.repeated: list[tuple[bytes, bytes]] = []  # the others, names in lower case
+        self.body: bytes | bytearray = b""
         self.size = 0
+        self.client = ""  # whose limits count, once the handler has admitted it
+        self.context: Any = None  # the handler's
+        self.held = 0  # bytes of the body that count
+        self.started = False  # whether a part of the answer was sent
         self.keep = True  # the connection, after the answer
         self.fault: tuple[int, str] | None = None  # refuse it: status and why
         self.waits = False  # for 100 Continue, before it sends its body
@@ -70,6 +78,11 @@ def _text(value: bytes) -> str:
 
 
 Answer = Callable[["Connection", Message], None]
+Admit = Answer  # once the headers are there: sets client, or fault to refuse the request
+
+
+def admit_all(connection: "Connection", message: Message) -> None:
+    """Takes all requests as those of one client."""
 
 
 class Connection(asyncio.Protocol):
@@ -104,13 +117,17 @@ class Connection(asyncio.Protocol):
         self.peer_certificate = transport.get_extra_info("peercert")
         self._deadline = self._loop.time() + HEADER_SECONDS
         self._listener.connections[self] = None
+        self._listener.limits.add(self)
         if self._listener.closing:
             self.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._listener.connections.pop(self, None)
+        self._listener.limits.remove(self)
         self._deaf = True
-        self._queue.clear()
+        self._drop_queue()
+        if self._answering is not None:
+            self._release(self._answering)
         if self._writable is not None and not self._writable.done():
             self._writable.set_exception(ConnectionResetError("the client closed the connection"))
             self._writable.exception()  # perhaps nobody waits
@@ -201,7 +218,11 @@ class Connection(asyncio.Protocol):
         if not self._in_head:
             return  # a trailer says nothing of who asks for what
         message = self._message
-        message.headers.setdefault(name.lower(), value)
+        name = name.lower()
+        if name in message.headers:
+            message.repeated.append((name, value))
+        else:
+            message.headers[name] = value
         message.lines += 1
         if len(name) + len(value) > HEADER_BYTES_MAX or message.lines > HEADERS_MAX:
             message.fault = (
@@ -225,14 +246,37 @@ class Connection(asyncio.Protocol):
             message.fault = (400, f"HTTP/{message.version} is not supported; use HTTP/1.1")
         elif message.version == "1.1" and b"host" not in headers:
             message.fault = (400, "the request has no Host header")
+        elif any(name == b"host" for name, _ in message.repeated):
+            message.fault = (400, "the request has more than one Host header")
+        elif message.method in REFUSED_METHODS:
+            message.fault = (405, f"the method {message.method} is not supported")
+        if message.fault is None:
+            self._admit(message)
+
+    def _admit(self, message: Message) -> None:
+        """Lets the handler decide on the headers alone whether the body is read."""
+        self._listener.admit(self, message)
+        if message.fault is None:
+            why = self._listener.limits.identify(self, message.client)
+            if why:
+                message.fault = (429, why)
 
     def on_body(self, body: bytes) -> None:
         message = self._message
         message.size += len(body)
         if message.size > BODY_BYTES_MAX:
             self._too_large(message)
-        elif message.fault is None:
-            message.body.append(body)
+        if message.fault is not None:
+            return
+        message.held += len(body)
+        if not self._listener.bodies.take(message.client, len(body)):
+            message.fault = (429, "too many bytes of request bodies are not answered yet; retry")
+        elif not message.body:
+            message.body = body
+        else:
+            if isinstance(message.body, bytes):
+                message.body = bytearray(message.body)
+            message.body += body
 
     def on_message_complete(self) -> None:
         self._in_body = False
@@ -252,7 +296,11 @@ class Connection(asyncio.Protocol):
                 self._listener.answer(self, message)
             except Exception:  # a fault of ours must not take others with it
                 log.exception("internal error in %s %s", message.method, message.target)
-                self.transport.abort()
+                if message.started or self._answering is not message:
+                    self.transport.abort()
+                else:
+                    message.keep = False
+                    self.reply(message, 500, TEXT, b"internal error")
         self._serving = False
         coming = self._message
         if coming.waits and self._in_body and self._answering is None and not self._queue:
@@ -263,8 +311,9 @@ class Connection(asyncio.Protocol):
     def _finish_message(self, message: Message) -> None:
         """The message is answered."""
         self._answering = None
+        self._release(message)
         if not message.keep or self._listener.closing:
-            self._queue.clear()
+            self._drop_queue()
             self._stop_reading()
             lingers = message.fault is not None and not self.transport.get_write_buffer_size()
             self._deadline = self._loop.time() + (LINGER_SECONDS if lingers else SEND_SECONDS)
@@ -280,6 +329,18 @@ class Connection(asyncio.Protocol):
                 self._deadline = self._listener.swept_s + KEEP_ALIVE_SECONDS + SWEEP_SECONDS
             self._listen()
         self._serve()
+
+    def _release(self, message: Message) -> None:
+        """Counts the body of a message no more."""
+        held, message.held = message.held, 0
+        if held:
+            self._listener.bodies.give_back(message.client, held)
+
+    def _drop_queue(self) -> None:
+        """Forgets the requests that nobody answers any more, and the one that comes."""
+        for message in (*self._queue, self._message):
+            self._release(message)
+        self._queue.clear()
 
     def _pause(self) -> None:
         """Read no more for now."""
@@ -333,6 +394,7 @@ class Connection(asyncio.Protocol):
 
     def reply(self, message: Message, status: int, headers: bytes, body: bytes) -> None:
         """Answer with all of it at once. `headers`: lines with their ends."""
+        message.started = True
         if not self.transport.is_closing():
             head = self._head(message, status, headers, len(body))
             self.transport.write(head if message.method == "HEAD" else head + body)
@@ -340,7 +402,7 @@ class Connection(asyncio.Protocol):
 
     def start(self, message: Message, status: int, headers: bytes, length: int | None) -> None:
         """The head of an answer that comes in pieces; without a length, in chunks."""
-        self._streaming = True
+        message.started = self._streaming = True
         self.transport.write(self._head(message, status, headers, length))
 
     def write(self, data: bytes) -> None:
@@ -379,8 +441,11 @@ class Connection(asyncio.Protocol):
 class Listener:
     """All connections; makes them, as the factory of a server's protocols."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, admit: Admit = admit_all) -> None:
         self.answer = answer
+        self.admit = admit
+        self.bodies = BodyBudget()
+        self.limits = ConnectionLimits()
         self.loop = asyncio.get_running_loop()
         self.connections: dict[Connection, None] = {}
         self.closing = False

@@ -17,8 +17,9 @@ import yaml
 from stower.api.expiry import EventExpiry
 from stower.api.server import Api
 from stower.apiserver.audit import Audit
+from stower.apiserver.authentication import Access
 from stower.apiserver.database import Committer, Database, StateError, WriteError
-from stower.apiserver.handler import Access, Handler, server_context
+from stower.apiserver.handler import Handler, server_context
 from stower.apiserver.http import Listener
 from stower.apiserver.tables import load_registry
 from stower.garbage import swept_by_the_clock
@@ -148,7 +149,7 @@ async def run_server(options: Options) -> AsyncIterator[RunningServer]:
             await committer.flush()
         except WriteError as error:
             raise StateError(f"{folder}: cannot write the built-in objects: {error}") from None
-        listener = Listener(handler)
+        listener = Listener(handler, handler.admit)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_ignore_lost_clients)
         server = await create_server(

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from stower.apiserver.http import Connection, Listener
+from stower.apiserver.http import Admit, Connection, Listener, admit_all
 from tests.virtual_loop import VirtualLoop
 from tests.wire import Wire
 
@@ -131,13 +131,18 @@ def client_of(wire: Wire) -> MemoryClient:
 class MemoryServer:
     """A Listener on a virtual clock, to which tests open connections in memory."""
 
-    def __init__(self, answer: Callable[[Connection, Any], None], token: str = "") -> None:
+    def __init__(
+        self,
+        answer: Callable[[Connection, Any], None],
+        token: str = "",
+        admit: Admit = admit_all,
+    ) -> None:
         self.loop = VirtualLoop()
-        self.listener = self.loop.run(self._listen(answer))
+        self.listener = self.loop.run(self._listen(answer, admit))
         self._token = token
 
-    async def _listen(self, answer: Callable[[Connection, Any], None]) -> Listener:
-        return Listener(answer)
+    async def _listen(self, answer: Callable[[Connection, Any], None], admit: Admit) -> Listener:
+        return Listener(answer, admit)
 
     def connect(self, certificate: Any = None) -> Wire:
         """Returns a new connection. `certificate`: the client's, as ssl describes it."""

@@ -10,8 +10,9 @@ from typing import Any, Final
 from stower.api.registry import Registry
 from stower.api.server import Api
 from stower.apiserver.audit import Audit
+from stower.apiserver.authentication import Access
 from stower.apiserver.database import FILE, Committer, Database, WriteError
-from stower.apiserver.handler import Access, Handler
+from stower.apiserver.handler import Handler
 from stower.apiserver.tables import load_registry
 from tests.unit.apiserver.memory import MemoryServer
 from tests.wire import Wire
@@ -51,7 +52,7 @@ class MemoryApi(MemoryServer):
         self.now_ns = NOW_NS
         self.audit = Audit(audit) if audit is not None else None
         self.handler = Handler(self.api, Access(TOKEN), lambda: self.now_ns, self.audit)
-        super().__init__(self.handler, TOKEN)
+        super().__init__(self.handler, TOKEN, self.handler.admit)
         self.committer = self.loop.run(self._commit(database))
         self.handler.committer = self.committer
         self.api.bootstrap(self.now_ns)

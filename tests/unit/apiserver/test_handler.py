@@ -15,10 +15,10 @@ from stower.apiserver.database import FILE, Database
 from stower.apiserver.handler import (
     ASIDE_BYTES,
     PIECES_MAX,
-    QUERY_FIELDS_MAX,
     WARNING_MAX,
     WARNINGS_MAX,
 )
+from stower.apiserver.targets import QUERY_FIELDS_MAX
 from tests.unit.apiserver.memory import client_of
 from tests.unit.apiserver.memory_api import CONFIG_MAPS, NOW_NS, MemoryApi, config_map, locked
 
@@ -111,8 +111,21 @@ def test_a_target_may_be_a_url_or_contain_escapes(server: MemoryApi, target: str
     assert (200, b"ok") == server.raw("GET", target)[::2]
 
 
-def test_a_url_of_another_protocol_is_not_found(server: MemoryApi) -> None:
-    assert 404 == server.raw("GET", "ftp://x:1/healthz")[0]
+@pytest.mark.parametrize(
+    "target", ["*", "*/healthz", "*api/v1/secrets", "ftp://x:1/healthz", "healthz", "x:443"]
+)
+def test_a_target_that_is_no_path_is_a_bad_request(server: MemoryApi, target: str) -> None:
+    status, _, body = server.raw("GET", target)
+    assert (400, "BadRequest") == (status, json.loads(body)["reason"])
+
+
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT"])
+def test_a_method_that_is_not_for_a_server_is_refused(server: MemoryApi, method: str) -> None:
+    assert 405 == server.raw(method, "/healthz" if method == "TRACE" else "x:443")[0]
+
+
+def test_two_host_headers_are_a_bad_request(server: MemoryApi) -> None:
+    assert 400 == server.raw("GET", "/healthz", headers={"HOST": "y"})[0]
 
 
 def test_discovery_returns_the_host_that_the_client_has_used(server: MemoryApi) -> None:
@@ -301,22 +314,24 @@ def test_each_request_is_one_line_of_the_audit_log(tmp_path: Path) -> None:
     server.wire.authority = "Host: x\r\n"
     server.raw("POST", "/apis/apps/v1/namespaces/default/deployments", b"{}", agent)
     server.watch()
+    server.wire = server.connect()
+    server.wire.authority = "Host: x\r\nAuthorization: Bearer wrong\r\n"
+    server.raw("GET", f"{CONFIG_MAPS}/m?pretty=1", headers=agent)
     server.end()
-    before, listed, put, version, forbidden, watch = lines_of(path)
+    before, listed, put, version, forbidden, watch, unknown = lines_of(path)
     assert "before" == before["verb"], "the file is appended to"
     assert ("Event", "audit.k8s.io/v1", "Metadata", "ResponseComplete") == (
         listed["kind"], listed["apiVersion"], listed["level"], listed["stage"]
     )  # fmt: skip
-    assert ("list", CONFIG_MAPS, "tester/1", 200) == (
+    assert ("list", f"{CONFIG_MAPS}?limit=5", "tester/1", 200) == (
         listed["verb"], listed["requestURI"], listed["userAgent"],
         listed["responseStatus"]["code"],
     )  # fmt: skip
     assert {"resource": "configmaps", "namespace": "default", "apiVersion": "v1"} == listed[
         "objectRef"
     ]
-    assert {"username": "admin", "groups": ["system:masters", "system:authenticated"]} == listed[
-        "user"
-    ]
+    groups = ["system:masters", "system:authenticated"]
+    assert {"username": "admin", "uid": "admin-uid", "groups": groups} == listed["user"]
     assert "2026-09-21T14:13:20.000000Z" == listed["requestReceivedTimestamp"]
     assert ("update", {"resource": "nodes", "name": "n1", "apiVersion": "v1",
                        "subresource": "status"}) == (put["verb"], put["objectRef"])  # fmt: skip
@@ -327,7 +342,12 @@ def test_each_request_is_one_line_of_the_audit_log(tmp_path: Path) -> None:
         forbidden["responseStatus"]["code"], forbidden["objectRef"]["apiGroup"],
     )  # fmt: skip
     assert ("watch", 200) == (watch["verb"], watch["responseStatus"]["code"])
-    assert 5 == len({line["auditID"] for line in lines_of(path)[1:]})
+    assert (401, {}, f"{CONFIG_MAPS}/m?pretty=1", "get", "m") == (
+        unknown["responseStatus"]["code"], unknown["user"], unknown["requestURI"],
+        unknown["verb"], unknown["objectRef"]["name"],
+    )  # fmt: skip
+    assert "annotations" not in unknown
+    assert 6 == len({line["auditID"] for line in lines_of(path)[1:]})
 
 
 # Writes on disk

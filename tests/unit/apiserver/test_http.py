@@ -65,7 +65,7 @@ def test_a_request_may_arrive_byte_by_byte(server: Echo) -> None:
         message.method, message.target, message.version, message.size
     )  # fmt: skip
     assert (b"abc", "1", "") == (
-        b"".join(message.body), message.header(b"x-one"), message.header(b"x-two")
+        bytes(message.body), message.header(b"x-one"), message.header(b"x-two")
     )  # fmt: skip
     wire.send("GET /b HTTP/1.1\r\n")
     assert b"/b" == wire.answer()[2], "the connection stays open"
@@ -119,7 +119,7 @@ def test_a_chunked_body_is_joined_and_trailers_are_ignored(server: Echo) -> None
     wire.send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", chunks)
     assert 200 == wire.answer()[0]
     (message,) = server.messages
-    assert (b"abcde", "") == (b"".join(message.body), message.header(b"x"))
+    assert (b"abcde", "") == (bytes(message.body), message.header(b"x"))
 
 
 def test_a_body_with_too_large_a_content_length_is_refused_unread(server: Echo) -> None:
@@ -434,7 +434,7 @@ def test_too_many_requests_behind_a_stream_close_the_connection(server: Echo) ->
     assert not is_open(wire)
 
 
-def test_an_exception_of_the_handler_closes_that_connection_alone(
+def test_an_exception_of_the_handler_is_answered_and_closes_that_connection_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def answer(connection: Connection, message: Message) -> None:
@@ -446,6 +446,7 @@ def test_an_exception_of_the_handler_closes_that_connection_alone(
     bad, good = server.connect(), server.connect()
     with caplog.at_level(logging.ERROR):
         bad.send("GET /bad HTTP/1.1\r\n")
+    assert (500, b"internal error") == bad.answer()[::2]
     assert bad.ended()
     assert "GET b'/bad'" in caplog.text
     good.send("GET / HTTP/1.1\r\n")
