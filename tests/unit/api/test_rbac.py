@@ -1,66 +1,14 @@
 """Roles: who may do what, and how it is said where somebody may not."""
 
-import json
 from typing import Any
 
 from stower.api.request_info import RequestInfo
-from stower.api.requests import Request
-from stower.api.server import Api
 from stower.api.users import UserInfo
-from stower.api.watches import Watch
-from stower.apiserver.tables import load_registry
-
-NOW_NS = 1_800_000_000 * 10**9
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-Object = dict[str, Any]
-
-
-class Cluster:
-    """An API with roles."""
-
-    def __init__(self) -> None:
-        self.api = Api(load_registry("1.36"), secret="s", by_roles=True)
-        self.api.bootstrap(NOW_NS)
-
-    def ask(
-        self, method: str, path: str, body: Any = None, user: str = "", groups: tuple[str, ...] = ()
-    ) -> tuple[int, Any]:
-        """As an administrator, unless somebody is named."""
-        path, _, query = path.partition("?")
-        pairs = tuple(tuple(p.partition("=")[::2]) for p in query.split("&") if p)
-        data = b"" if body is None else json.dumps(body).encode()
-        request = Request(method, path, NOW_NS, pairs, data, "application/json")  # type: ignore[arg-type]
-        if user:
-            request.user = UserInfo(user, (*groups, "system:authenticated"))
-        answer = self.api.handle(request)
-        if isinstance(answer, Watch):
-            return 200, None
-        return answer.status, json.loads(answer.body) if answer.body[:1] == b"{" else answer.body
-
-    def bind(self, kind: str, role: str, subject: Object, namespace: str = "") -> None:
-        """Give somebody a role."""
-        where = f"{RBAC}/namespaces/{namespace}/rolebindings" if namespace else (
-            f"{RBAC}/clusterrolebindings")  # fmt: skip
-        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}
-        body = {"metadata": {"generateName": "b-"}, "roleRef": ref, "subjects": [subject]}
-        code, told = self.ask("POST", where, body)
-        assert 201 == code, told
-
-    def role(self, name: str, rules: list[Object], namespace: str = "", **more: Any) -> None:
-        """A role."""
-        where = f"{RBAC}/namespaces/{namespace}/roles" if namespace else f"{RBAC}/clusterroles"
-        body = {"metadata": {"name": name, **more.pop("metadata", {})}, "rules": rules, **more}
-        code, told = self.ask("POST", where, body)
-        assert 201 == code, told
-
-
-JO: Object = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jo"}
-READ_PODS: Object = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-PODS = "/api/v1/namespaces/default/pods"
+from tests.unit.api.role_cluster import JO, PODS, RBAC, READ_PODS, RoleCluster
 
 
 def test_nobody_may_do_what_no_role_says() -> None:
-    cluster = Cluster()
+    cluster = RoleCluster()
     assert (403, "Forbidden") == (
         lambda told: (told[0], told[1]["reason"])
     )(cluster.ask("GET", PODS, user="jo"))  # fmt: skip
@@ -78,7 +26,7 @@ def test_nobody_may_do_what_no_role_says() -> None:
 
 
 def test_a_role_in_one_namespace_opens_that_one() -> None:
-    cluster = Cluster()
+    cluster = RoleCluster()
     cluster.role("reader", [READ_PODS], "default")
     cluster.bind("Role", "reader", JO, "default")
     assert 200 == cluster.ask("GET", PODS, user="jo")[0]
@@ -90,7 +38,7 @@ def test_a_role_in_one_namespace_opens_that_one() -> None:
 
 
 def test_groups_and_accounts_are_bound_too() -> None:
-    cluster = Cluster()
+    cluster = RoleCluster()
     cluster.role("reader", [READ_PODS])
     group = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "readers"}
     cluster.bind("ClusterRole", "reader", group)
@@ -103,7 +51,7 @@ def test_groups_and_accounts_are_bound_too() -> None:
 
 
 def test_names_stars_and_paths() -> None:
-    cluster = Cluster()
+    cluster = RoleCluster()
     named = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"],
              "resourceNames": ["mine"]}  # fmt: skip
     status = {"apiGroups": ["*"], "resources": ["*/status"], "verbs": ["patch"]}
@@ -125,7 +73,7 @@ def test_names_stars_and_paths() -> None:
 
 
 def test_roles_are_aggregated_by_labels_and_followed_as_they_change() -> None:
-    cluster = Cluster()
+    cluster = RoleCluster()
     aggregated = {"clusterRoleSelectors": [{"matchLabels": {"to": "view"}}]}
     cluster.role("view", [], aggregationRule=aggregated)
     cluster.bind("ClusterRole", "view", JO)
@@ -137,7 +85,7 @@ def test_roles_are_aggregated_by_labels_and_followed_as_they_change() -> None:
 
 
 def test_reviews_say_what_the_roles_say() -> None:
-    cluster = Cluster()
+    cluster = RoleCluster()
     cluster.role("reader", [READ_PODS, {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
     cluster.bind("ClusterRole", "reader", JO)
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
