@@ -4,6 +4,7 @@ A client is whoever the handler says: all connections of one user together. A co
 client is not known yet is a stranger's.
 """
 
+import weakref
 from collections import Counter
 from typing import Final, Protocol
 
@@ -13,6 +14,7 @@ CLIENT_BYTES_MAX: Final = 32 * MIB  # of those of one client
 CONNECTIONS_MAX: Final = 4096
 CLIENT_CONNECTIONS_MAX: Final = 1024
 STRANGERS_MAX: Final = 256  # the oldest gives way: a client says who it is within milliseconds
+HANDSHAKES_MAX: Final = 2048  # of TLS, at once: 50 KiB each, and 10 s at most
 
 
 class Stranger(Protocol):
@@ -47,12 +49,20 @@ class ConnectionLimits:
     """Counts connections, those of each client and those of strangers."""
 
     def __init__(self) -> None:
+        self._accepted: weakref.WeakSet[Stranger] = weakref.WeakSet()  # without TLS by now
         self._strangers: dict[Stranger, None] = {}  # oldest first
         self._clients: dict[Stranger, str] = {}
         self._by_client: Counter[str] = Counter()
 
+    def accept(self, connection: Stranger) -> None:
+        """Counts a connection before its TLS handshake. Raises ConnectionRefusedError."""
+        if len(self._accepted) >= HANDSHAKES_MAX:
+            raise ConnectionRefusedError(f"more than {HANDSHAKES_MAX} TLS handshakes at once")
+        self._accepted.add(connection)
+
     def add(self, connection: Stranger) -> None:
         """Counts a new connection, in exchange for the oldest stranger's if there are too many."""
+        self._accepted.discard(connection)
         self._strangers[connection] = None
         if len(self._strangers) > STRANGERS_MAX:
             oldest = next(iter(self._strangers))

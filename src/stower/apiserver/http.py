@@ -455,7 +455,9 @@ class Listener:
         self._sweeper = self.loop.create_task(self._sweep())
 
     def __call__(self) -> Connection:
-        return Connection(self)
+        connection = Connection(self)
+        self.limits.accept(connection)
+        return connection
 
     def date(self) -> bytes:
         """The time as headers have it."""
