@@ -26,6 +26,7 @@ from stower.api.printers.parts import format_age
 from stower.api.registry import Registry, Resource
 from stower.api.requests import WriteOptions, encode
 from stower.api.schema import BadValueError, Reading
+from stower.model.integers import parse_decimal
 from stower.model.times import age
 
 Object = dict[str, Any]
@@ -152,8 +153,9 @@ def at_path(item: Any, path: str) -> Any:
             continue
         if part.startswith("["):
             inner = part.strip("[]")
-            if inner.isdecimal() and isinstance(value, list) and int(inner) < len(value):
-                value = value[int(inner)]
+            index = parse_decimal(inner)
+            if index is not None and isinstance(value, list) and index < len(value):
+                value = value[index]
             elif isinstance(value, dict) and inner.strip("'\"") in value:
                 value = value[inner.strip("'\"")]
             else:

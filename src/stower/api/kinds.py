@@ -27,6 +27,7 @@ from stower.api.validation import (
     warnings,
 )
 from stower.api.validation import pods as rules
+from stower.model.integers import parse_decimal
 
 Object = dict[str, Any]
 
@@ -225,7 +226,7 @@ def _new_daemon_set(call: Call, item: Object) -> None:
 def _changed_daemon_set(call: Call, new: Object, old: Object) -> None:
     name = "deprecated.daemonset.template.generation"
     text = (old["metadata"].get("annotations") or {}).get(name, "1")
-    number = int(text) if text.isascii() and text.isdecimal() else 0
+    number = parse_decimal(text) or 0
     if new["spec"]["template"] != old["spec"]["template"]:
         number += 1
     new["metadata"].setdefault("annotations", {})[name] = str(number)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.api.schema import Field, Type
+from stower.model.integers import parse_decimal
 
 Value = Any
 Object = dict[str, Any]
@@ -128,11 +129,10 @@ def _steps(path: Value) -> list[str]:
 
 
 def _index(step: str, length: int) -> int:
-    if not step.isdecimal() and not (step.startswith("-") and step[1:].isdecimal()):
+    number = parse_decimal(step.removeprefix("-"))
+    if number is None:
         raise PatchError(f"invalid index: {step}")
-    index = int(step)
-    if index < 0:
-        index += length
+    index = length - number if step.startswith("-") else number
     if not 0 <= index < length:
         raise PatchError(f"index out of bounds: {step}")
     return index

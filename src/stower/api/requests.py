@@ -5,7 +5,6 @@ Paths and queries are decoded, bodies are JSON: the transport turns YAML and pro
 
 import base64
 import binascii
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +24,7 @@ from stower.api.errors import (
 )
 from stower.api.request_info import RequestInfo, first_value, is_true, read_request_info
 from stower.api.users import ADMIN, UserInfo
+from stower.model.integers import parse_decimal
 
 Object = dict[str, Any]
 encode = msgspec.json.Encoder().encode
@@ -35,6 +35,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 META: Final = "meta.k8s.io"
+NUMBER_SHOWN: Final = 100  # characters of a number in the error about it
 UNREAD: Final = RequestInfo("")
 
 
@@ -117,9 +118,12 @@ def integer(request: Request, name: str) -> int | None:
     text = request.value(name)
     if not text:
         return None
-    if not re.fullmatch(r"[+-]?\d{1,19}", text):
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    return int(text)
+    digits = text[1:] if text[0] in "+-" else text
+    number = parse_decimal(digits)
+    if number is None:
+        shown = text[:NUMBER_SHOWN]
+        raise bad_request(f'strconv.ParseInt: parsing "{shown}": invalid syntax')
+    return -number if text[0] == "-" else number
 
 
 MANAGER_MAX: Final = 128
@@ -315,12 +319,13 @@ def parse_revision(text: str, listing: bool = False) -> int | None:
     """
     if not text:
         return None
-    digits = text.isascii() and text.isdecimal()
-    if digits and int(text[:30]) < 1 << 64:
-        return int(text)
-    why = "value out of range" if digits else "invalid syntax"
-    message = f'strconv.ParseUint: parsing "{text}": {why}'
-    message = f'resourceVersion: Invalid value: "{text}": {message}'
+    number = parse_decimal(text, bits=64)
+    if number is not None:
+        return number
+    why = "value out of range" if text.isascii() and text.isdecimal() else "invalid syntax"
+    shown = text[:NUMBER_SHOWN]
+    message = f'strconv.ParseUint: parsing "{shown}": {why}'
+    message = f'resourceVersion: Invalid value: "{shown}": {message}'
     if listing:
         raise bad_request(f"invalid resource version: {message}")
     raise ApiError(500, "", message)

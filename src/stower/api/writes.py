@@ -30,6 +30,7 @@ from stower.api.requests import (
     write_options,
 )
 from stower.api.store import Record
+from stower.model.integers import parse_decimal
 
 Object = dict[str, Any]
 Transform = Callable[[Object], Object]
@@ -107,7 +108,7 @@ def add(
     extra = hooks.warnings(call, item) if hooks.warnings is not None else []
     if options.dry_run:
         return _encode(item), extra
-    if version != "0" and version.isdecimal():
+    if version != "0" and parse_decimal(version, bits=64) is not None:
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     record = call.context.store.put(call.collection, key, item)
     admission.settle(call, usage)
@@ -348,12 +349,13 @@ def _check_versions(call: Call, record: Record, old: Object, meta: Object, put: 
         )
     sent = meta.get("resourceVersion")
     if sent and sent != "0":
-        if not str(sent).isdecimal():
+        number = parse_decimal(str(sent), bits=64)
+        if number is None:
             error = FieldError(INVALID, "metadata.resourceVersion", sent, _bad_number(str(sent)))
             if put:
                 raise ApiError(500, "", f"{error.field}: {error.message}")
             raise call_invalid(call, call.name, [error])
-        if int(sent) != record.revision:
+        if number != record.revision:
             raise call.conflict(
                 "the object has been modified; please apply your changes to the latest version "
                 "and try again"

@@ -16,6 +16,7 @@ from stower.api.errors import (
     unsupported,
 )
 from stower.model import names
+from stower.model.integers import parse_decimal
 
 Object = dict[str, Any]
 Faults = list[FieldError]
@@ -140,6 +141,7 @@ def count_or_percent(path: str, value: Any) -> Faults:
         return not_negative(path, value)
     if not PERCENT.match(value):
         return [invalid(path, value, PERCENT_TEXT)]
-    if int(value[:-1]) > 100:
+    share = parse_decimal(value[:-1])
+    if share is None or share > 100:
         return [invalid(path, value, "must not be greater than 100%")]
     return []
