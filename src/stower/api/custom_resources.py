@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from stower.api.calls import Call
 from stower.api.context import Context
-from stower.api.custom_schema import list_faults, pruned, published, type_of, unknown, value_faults
+from stower.api.custom_schema import (
+    list_faults,
+    pattern_faults,
+    pruned,
+    published,
+    type_of,
+    unknown,
+    value_faults,
+)
 from stower.api.errors import (
     FORBIDDEN,
     INVALID,
@@ -259,7 +267,10 @@ def _faults(item: Object) -> Iterator[FieldError]:
         if schema is None:
             yield FieldError(REQUIRED, at, "", "schemas are required")
         else:
-            yield from _structural(schema, at)
+            structural = list(_structural(schema, at))
+            yield from structural
+            if not structural:  # which bounds the depth
+                yield from pattern_faults(schema, at)
     if (spec.get("conversion") or {}).get("strategy", "None") != "None":
         text = "this server supports only the strategy None: it calls no conversion webhooks"
         yield FieldError(FORBIDDEN, "spec.conversion.strategy", None, text)

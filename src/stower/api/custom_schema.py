@@ -5,9 +5,8 @@ pkg/apiserver/schema and validation, Kubernetes 1.36.
 """
 
 import copy
-import re
+import sys
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, Final
 
 from stower.api.errors import (
@@ -20,12 +19,11 @@ from stower.api.errors import (
     unsupported,
 )
 from stower.api.schema import Field, Type
+from stower.cel.patterns import BadPatternError, compile_pattern
 from stower.model.times import parse_time
 
 Object = dict[str, Any]
 TOP: Final = ("kind", "apiVersion", "metadata")
-PATTERN_MAX: Final = 1_000  # longer ones are not tried: they come from whoever may define kinds
-TEXT_MAX: Final = 10_000  # of a value that a pattern is tried on
 SCALARS: Final = ("string", "integer", "number", "boolean")
 _PLAIN: Final = frozenset(("type", "description", "maxLength", "minLength", "pattern"))
 TYPES: Final = {
@@ -174,11 +172,12 @@ def _word(value: Any) -> str:
     return words.get(type(value), "object")
 
 
-@lru_cache(maxsize=1024)
-def _pattern(text: str) -> re.Pattern[str] | None:
+def _match(pattern: str, text: str) -> bool | None:
+    """Returns whether a pattern occurs in a text; None for one that is no regular expression, as
+    definitions of earlier servers may have one."""
     try:
-        return re.compile(text) if len(text) <= PATTERN_MAX else None
-    except re.error:
+        return compile_pattern(pattern).occurs_in(text)
+    except BadPatternError:
         return None
 
 
@@ -226,12 +225,16 @@ def _are_plain(schema: Object, values: list[Any]) -> bool:
     """Whether all are texts with which nothing is wrong: the common case of long lists, quickly."""
     if schema.get("type") != "string" or not _PLAIN.issuperset(schema):
         return False
-    most, least = schema.get("maxLength", TEXT_MAX), schema.get("minLength", 0)
-    wanted = schema.get("pattern")
-    pattern = _pattern(wanted) if wanted else None
+    most, least = schema.get("maxLength", sys.maxsize), schema.get("minLength", 0)
     if not all(type(value) is str and least <= len(value) <= most for value in values):
         return False
-    return pattern is None or (most <= TEXT_MAX and all(map(pattern.search, values)))
+    wanted = schema.get("pattern")
+    if not wanted:
+        return True
+    try:
+        return all(map(compile_pattern(wanted).occurs_in, values))
+    except BadPatternError:
+        return False
 
 
 def _check_combined(schema: Object, value: Any, path: str, at: str) -> Iterator[FieldError]:
@@ -257,10 +260,10 @@ def _text_faults(schema: Object, value: str, at: str) -> Iterator[FieldError]:
         text = f"{at} in body should be at least {least} chars long"
         yield FieldError(INVALID, at, value, text)
     wanted = schema.get("pattern")
-    if wanted and len(value) <= TEXT_MAX:
-        found = _pattern(wanted)
-        if found is not None and not found.search(value):
-            yield FieldError(INVALID, at, value, f"{at} in body should match '{wanted}'")
+    if wanted and not (found := _match(wanted, value)):
+        text = f"{at} in body should match '{wanted}'"
+        text += "" if found is False else ", but pattern is invalid"
+        yield FieldError(INVALID, at, value, text)
     if schema.get("format") == "date-time" and parse_time(value) is None:
         text = f'{at} in body must be of type date-time: "{value}"'
         yield FieldError(INVALID, at, value, text)
@@ -287,6 +290,25 @@ def _count_faults(schema: Object, count: int, at: str, name: str) -> Iterator[Fi
     if least is not None and count < least:
         text = f"{at} in body should have at least {least} {word}"
         yield FieldError(INVALID, at, count, text)
+
+
+def pattern_faults(schema: Object, path: str) -> Iterator[FieldError]:
+    """Yields the patterns of a schema that are no regular expressions."""
+    wanted = schema.get("pattern")
+    if wanted:
+        try:
+            compile_pattern(wanted)
+        except BadPatternError as error:
+            text = f"must be a valid regular expression, but isn't: {error}"
+            yield FieldError(INVALID, f"{path}.pattern", wanted, text)
+    for name, inner in (schema.get("properties") or {}).items():
+        yield from pattern_faults(inner, f"{path}.properties[{name}]")
+    for word in ("allOf", "anyOf", "oneOf"):
+        for i, inner in enumerate(schema.get(word) or ()):
+            yield from pattern_faults(inner, f"{path}.{word}[{i}]")
+    for word in ("items", "additionalProperties", "not"):
+        if isinstance(schema.get(word), dict):
+            yield from pattern_faults(schema[word], f"{path}.{word}")
 
 
 def list_faults(schema: Object, value: Any, path: str) -> Iterator[FieldError]:

@@ -7,11 +7,8 @@ may be unknown to the checker (dyn). Sources: CEL specification; cel-go common/t
 
 import math
 import re
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
-
-import re2  # type: ignore[import-untyped]
 
 from stower.cel.library_times import (
     GETTERS,
@@ -26,6 +23,7 @@ from stower.cel.library_times import (
     to_duration,
     to_timestamp,
 )
+from stower.cel.patterns import BadPatternError, compile_pattern
 from stower.cel.values import (
     CelError,
     CidrValue,
@@ -347,33 +345,13 @@ def texts(function: Function, *others: type) -> Function:
     return call_checked
 
 
-@lru_cache(maxsize=256)
 def pattern(text: str) -> Any:
     """Returns the compiled regular expression. Raises CelError with Go's message if it is
     invalid."""
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(text, options)
-    except re2.error as error:
-        said = error.args[0]
-        said = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-        wrong, _, part = said.partition(": ")
-        part = "" if wrong == "trailing \\" else part
-        raise CelError(f"error parsing regexp: {_IN_GO.get(wrong, wrong)}: `{part}`") from None
-
-
-# What RE2 finds wrong with a pattern, in the words of Go's regexp/syntax.
-_IN_GO: Final = {
-    "missing ]": "missing closing ]",
-    "missing )": "missing closing )",
-    "no argument for repetition operator": "missing argument to repetition operator",
-    "bad repetition operator": "invalid nested repetition operator",
-    "invalid repetition size": "invalid repeat count",
-    "invalid perl operator": "invalid or unsupported Perl syntax",
-    "invalid named capture group": "invalid named capture",
-    "trailing \\": "trailing backslash at end of expression",
-}
+        return compile_pattern(text).regexp
+    except BadPatternError as error:
+        raise CelError(str(error)) from None
 
 
 def _matches(text: str, regex: str) -> bool:
