@@ -3,6 +3,7 @@
 Source: apiserver pkg/audit, Kubernetes 1.36.
 """
 
+import os
 import uuid
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,8 @@ class Audit:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
-        self._file = path.open("ab", buffering=0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.fdopen(os.open(path, flags, 0o600), "ab", buffering=0)
 
     def record(
         self,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from stower.api.store import DELETED, Collection, Event, Store
+from stower.pki.files import create_private
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ Batch = list[tuple[Collection, Event]]
 
 FILE: Final = "stower.db"
 LOCK: Final = "lock"
+LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 BATCH_MAX: Final = 256
 PAGE_BYTES: Final = 8192
 CHECKPOINT_PAGES: Final = 1000  # 4000 pauses for 25 ms
@@ -55,7 +57,7 @@ class Database:
         """Open or make it. Raises StateError."""
         self.path = folder / FILE
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(folder / LOCK, LOCK_FLAGS, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -77,8 +79,7 @@ class Database:
             raise
 
     def _open(self) -> None:
-        if not self.path.exists():
-            self.path.touch(mode=0o600)
+        create_private(self.path)
         self.connection = sqlite3.connect(
             self.path, isolation_level=None, check_same_thread=False, timeout=0
         )

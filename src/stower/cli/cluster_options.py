@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from stower.cli.supervisor import STATE
+from stower.cli.state_folder import STATE
 
 __all__ = ["STATE", "Context", "Kubeconfig", "SchedulerPort", "SchedulerToken", "State"]
 

@@ -11,7 +11,10 @@ from typing import Any
 
 import msgspec
 
-from stower.cli.supervisor import CLUSTER, STATE, is_held
+from stower.cli.state_folder import STATE, UpError, check_trusted, is_held
+from stower.cli.supervisor import (
+    CLUSTER,
+)
 from stower.live.access import AccessError, NoKubeconfig, read_access
 from stower.live.client import Client, Response, collection_path
 from stower.model.kinds import KINDS, Node, Pod
@@ -33,11 +36,15 @@ def kubeconfig_of(given: Path | None, state: Path) -> Path | None:
     own = state / "kubeconfig"
     if given is not None:
         return given
-    if state != STATE:
-        if not own.exists():
-            raise KubeError(f"--state {state}: there is no cluster; start one with `stower up`")
-        return own
-    return None if "KUBECONFIG" in os.environ or not own.exists() else own
+    if state != STATE and not own.exists():
+        raise KubeError(f"--state {state}: there is no cluster; start one with `stower up`")
+    if state == STATE and ("KUBECONFIG" in os.environ or not own.exists()):
+        return None
+    try:
+        check_trusted(state)
+    except UpError as error:
+        raise KubeError(str(error)) from None
+    return own
 
 
 class _Condition(msgspec.Struct, frozen=True):

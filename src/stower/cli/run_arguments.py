@@ -63,10 +63,25 @@ class RunArguments:
         str,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve the autoscaler-agents of VMs on this address, in neon's protocol, which "
-            "has neither tokens nor TLS: beyond loopback, restrict access to the agents.",
+            help="Serve the autoscaler-agents of VMs on this address, in neon's protocol. Beyond "
+            "loopback, it needs --agents-token-file, and is served over TLS.",
         ),
     ] = ""
+    agents_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of the bearer token that authorizes agents, created if missing.",
+        ),
+    ] = None
+    agents_plain: Annotated[
+        bool,
+        typer.Option(
+            "--agents-plain",
+            help="Serve agents beyond loopback without token and TLS, as neon's agents have "
+            "neither: whoever reaches the port can resize VMs, so restrict who does.",
+        ),
+    ] = False
     seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0
     feature_gates: FeatureGates = ""
     record: Record = None

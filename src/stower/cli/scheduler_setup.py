@@ -1,5 +1,6 @@
 """Reads the configuration and the options of `stower run`, and builds its engines."""
 
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from stower.framework.configuration import Configuration, read_configuration
 from stower.framework.election import LeaderElectionConfig
 from stower.framework.plugin import Features, Plugin
 from stower.framework.stopwatch import Stopwatch
-from stower.live.shell_runner import ServingOptions
+from stower.live.shell_runner import AgentServingOptions, ServingOptions
 from stower.model.errors import InvalidObject
 from stower.plugins.autoscale_enforcer import AutoscaleEnforcer
 from stower.record.lines import FORMAT
@@ -95,20 +96,41 @@ def kubeconfig_of(given: RunArguments, setup: SchedulerSetup) -> Path | None:
     return Path(path) if isinstance(path, str) and path else None
 
 
-def agents_address(given: RunArguments, setup: SchedulerSetup) -> tuple[str, int] | None:
-    """Returns host and port at which autoscaler-agents are served; None: nowhere.
+def agents_serving_of(given: RunArguments, setup: SchedulerSetup) -> AgentServingOptions | None:
+    """Returns how autoscaler-agents are served; None: nowhere.
 
-    Ends the program for a wrong address, or where no profile enables AutoscaleEnforcer.
+    Ends the program for a wrong address, for one that everybody could reach, or where no profile
+    enables AutoscaleEnforcer.
     """
-    text = given.agents
+    text, token_file, is_plain = given.agents, given.agents_token_file, given.agents_plain
     if not text:
+        if token_file is not None or is_plain:
+            name = "--agents-plain" if is_plain else "--agents-token-file"
+            raise bad_input(f"{name}: want --agents too: without it no agents are served")
         return None
     if not setup.has_vms:
         raise bad_input(f"--agents {text}: no profile enables {AutoscaleEnforcer.name}")
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise bad_input(f"--agents: got {text!r}, want HOST:PORT, such as 127.0.0.1:10299")
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    is_open = not _is_loopback(host) and not is_plain
+    if is_open and token_file is None:
+        raise bad_input(
+            f"--agents {text}: beyond loopback, want --agents-token-file, or --agents-plain if "
+            "nobody but agents can reach the address"
+        )
+    if token_file is not None and is_plain:
+        raise bad_input("--agents-plain: cannot be used with --agents-token-file")
+    token = serving_options.token_of(token_file) if token_file is not None else ""
+    return AgentServingOptions(host, int(port), token, is_open, *_certificate_of(given))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def serving_of(given: RunArguments, setup: SchedulerSetup) -> ServingOptions | None:
@@ -117,7 +139,16 @@ def serving_of(given: RunArguments, setup: SchedulerSetup) -> ServingOptions | N
     Ends the program where the options make no sense together.
     """
     built = Built("", FORMAT, setup.seed, CYCLES_PER_STEP, setup.features, setup.document)
+    is_of_agents = given.port is None and bool(given.agents)
+    certificate, key = (None, None) if is_of_agents else _certificate_of(given)
     return serving_options.build_serving_options(
-        given.port, given.bind_address, given.token_file, given.tls_cert_file,
-        given.tls_private_key_file, built,
-    )  # fmt: skip
+        given.port, given.bind_address, given.token_file, certificate, key, built
+    )
+
+
+def _certificate_of(given: RunArguments) -> tuple[Path | None, Path | None]:
+    """Returns the files of certificate and key. Ends the program for one without the other."""
+    certificate, key = given.tls_cert_file, given.tls_private_key_file
+    if (certificate is None) != (key is None):
+        raise bad_input("--tls-cert-file and --tls-private-key-file: want both or none")
+    return certificate, key

@@ -64,8 +64,6 @@ def build_serving_options(
         if bind_address != LOOPBACK:
             raise bad_input(f"--bind-address {bind_address}: {ONLY_WITH_PORT}")
         return None
-    if (certificate is None) != (key is None):
-        raise bad_input("--tls-cert-file and --tls-private-key-file: want both or none")
     from stower.dashboard.app import Dashboard
     from stower.metrics.catalogue import Metrics
 

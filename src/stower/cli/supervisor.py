@@ -1,17 +1,16 @@
 """Runs the processes of `stower up` (API server, scheduler, actors) and restarts each that ends.
 
-One supervisor at a time holds a state directory: a lock file shows whether the supervisor runs, a
-record file holds the addresses and process ids of the cluster.
+One supervisor at a time holds a state directory (state_folder.py); a record file there holds the
+addresses and process ids of the cluster.
 """
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +18,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from stower.pki.files import write_file
+from stower.cli.state_folder import UpError, read_holder
+from stower.pki.files import open_log, write_file
 
-STATE: Final = Path(".stower")  # where a cluster is kept if nobody says where
 READY: Final = b"Stop it with Ctrl-C."
 TELLS: Final = "dashboard and metrics on "
 GO: Final = b"\n"
@@ -29,9 +28,6 @@ START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 15.0
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 5.0
-LOCK: Final = "up.lock"
-LOCK_TRIES: Final = 4
-LOCK_PAUSE_SECONDS: Final = 0.03
 RECORD: Final = "up.json"
 CLUSTER: Final = "cluster.json"
 LOGS: Final = "logs"
@@ -49,60 +45,19 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     processes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class UpError(Exception):
-    """It cannot run; the text says why, in one line."""
-
-
-@contextlib.contextmanager
-def hold_state(state: Path) -> Iterator[None]:
-    """Hold the directory. Raises UpError where another does, or it cannot be written to."""
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UpError(f"--state {state}: want a folder, or a name for a new one") from None
-    except OSError as error:
-        raise UpError(f"--state {state}: {error.strerror}") from None
-    try:
-        descriptor = os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise UpError(f"--state {state}: {error.strerror}") from None
-    try:
-        try:
-            for _ in range(LOCK_TRIES):  # who only looks whether it is held lets go at once
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                time.sleep(LOCK_PAUSE_SECONDS)
-            else:
-                raise BlockingIOError
-        except BlockingIOError:
-            raise UpError(
-                f"--state {state}: a cluster already runs from this folder; stop it with "
-                f"`stower down --state {state}`"
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def is_held(state: Path) -> bool:
-    """Whether a supervisor runs from the directory."""
-    try:
-        with hold_state(state):
-            return False
-    except UpError:
-        return True
-
-
 def read_record(state: Path) -> Record | None:
-    """Where the running cluster is; None where none runs."""
-    path = state / RECORD
+    """Returns where the running cluster is; None where none runs.
+
+    Raises UpError if the folder cannot be trusted.
+    """
+    pid = read_holder(state)
+    if pid is None:
+        return None
     try:
-        if not (state / LOCK).exists() or not is_held(state):
-            return None
-        return msgspec.json.decode(path.read_bytes(), type=Record)
+        record = msgspec.json.decode((state / RECORD).read_bytes(), type=Record)
     except (OSError, msgspec.DecodeError):
         return None
+    return msgspec.structs.replace(record, pid=pid)
 
 
 @dataclass
@@ -119,8 +74,8 @@ class Child:
 
     async def launch(self) -> None:
         """Start it; it reads in its code and waits for `ready`."""
-        self.log.parent.mkdir(exist_ok=True)
-        with self.log.open("ab") as log:
+        self.log.parent.mkdir(mode=0o700, exist_ok=True)
+        with open_log(self.log) as log:
             self.log_at = log.tell()
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,

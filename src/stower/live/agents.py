@@ -1,24 +1,27 @@
 """Serves the autoscaler-agents of VMs over HTTP: one POST is one request.
 
 Each request goes to the engine as an AgentAsked event, so that a recording contains it too. This
-module does not interpret requests; stower.vms.agent has the protocol.
+module does not interpret requests; stower.vms.agent has the protocol. A request of a browser is
+refused: any web page could make one for whoever looks at it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import hmac
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
 from stower.framework.events import AgentAsked
 from stower.framework.writes import AgentAnswer
+from stower.live.http_runner import make_runner
 from stower.vms.agent import BODY_BYTES_MAX
 
 PENDING_MAX: Final = 10_000
 # The engine answers within a second; a process that was suspended may take longer.
 TIMEOUT_SECONDS: Final = 10
-LOOPBACK: Final = "127.0.0.1"
 
 
 class AgentRequestHandler:
@@ -62,15 +65,46 @@ class AgentRequestHandler:
         return web.Response(status=answer.status, body=answer.body.encode(), headers=headers)
 
 
+Next = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _make_check(token: str) -> Any:
+    """Returns the middleware that refuses browsers, and requests without the token."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Next) -> web.StreamResponse:
+        if "Origin" in request.headers:
+            return web.Response(status=403, text="requests of browsers are refused")
+        kind, _, sent = request.headers.get("Authorization", "").partition(" ")
+        is_known = kind.lower() == "bearer" and hmac.compare_digest(
+            sent.strip().encode("utf-8", "surrogateescape"), token.encode()
+        )
+        if token and not is_known:
+            headers = {"WWW-Authenticate": "Bearer"}
+            return web.Response(status=401, text="a bearer token is required", headers=headers)
+        return await handler(request)
+
+    return check
+
+
 @asynccontextmanager
-async def serve_agents(agents: AgentRequestHandler, host: str, port: int) -> AsyncIterator[int]:
-    """Serves agents until the context exits; yields the port. Raises OSError."""
-    app = web.Application(client_max_size=BODY_BYTES_MAX)
+async def serve_agents(
+    agents: AgentRequestHandler,
+    host: str,
+    port: int,
+    token: str = "",
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """Serves agents until the context exits; yields the port. Raises OSError.
+
+    `token`: what each request must have; empty for none. `tls`: None for plain HTTP.
+    """
+    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_make_check(token)])
     app.router.add_route("*", "/{path:.*}", agents.handle)
-    runner = web.AppRunner(app, access_log=None)
+    runner = make_runner(app)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

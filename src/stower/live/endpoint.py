@@ -13,6 +13,7 @@ from aiohttp import web
 
 from stower.live import debug
 from stower.live.authorization import AuthorizationError, Authorizer
+from stower.live.http_runner import make_runner
 from stower.live.scheduler import Scheduler
 
 LOOPBACK: Final = "127.0.0.1"
@@ -142,7 +143,7 @@ async def serve_routes(
             *routes,
         ]
     )
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+    runner = make_runner(app, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port, ssl_context=tls)

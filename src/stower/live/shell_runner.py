@@ -65,17 +65,30 @@ class ServingOptions:
 
 
 @dataclass(frozen=True)
+class AgentServingOptions:
+    """Where the agents of VMs are served. `token`: what each request must have; empty for none.
+    `has_tls`: with the certificate and key of these files, or a self-signed certificate."""
+
+    host: str
+    port: int
+    token: str = ""
+    has_tls: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """Options of what runs in addition to a scheduler.
 
-    `observers`: in addition to the metrics; `agents`: host and port for the agents of VMs;
+    `observers`: in addition to the metrics; `agents`: None where agents of VMs are not served;
     `required_views`: views of the kinds that the configuration relies on.
     """
 
     serving: ServingOptions | None = None
     observers: Sequence[Observer] = ()
     recording: Recording | None = None
-    agents: tuple[str, int] | None = None
+    agents: AgentServingOptions | None = None
     required_views: tuple[type[Any], ...] = ()
 
 
@@ -153,7 +166,6 @@ async def _serve_endpoint(scheduler: Scheduler, serving_options: ServingOptions)
     from stower.live.authorization import Authorizer, DelegatingAuthorizer, StaticTokenAuthorizer
     from stower.live.endpoint import endpoint, no_extra_routes
     from stower.live.samples import collect_samples
-    from stower.pki.server_certificate import Serving, ServingError
 
     def render_metrics() -> bytes:
         return serving_options.metrics.text(
@@ -166,35 +178,46 @@ async def _serve_endpoint(scheduler: Scheduler, serving_options: ServingOptions)
         else DelegatingAuthorizer(scheduler.client)
     )
     has_tls = serving_options.certificate is not None or serving_options.host != LOOPBACK
-    try:
-        hosts = (LOOPBACK, "localhost", serving_options.host)
-        serving = (
-            Serving(serving_options.certificate, serving_options.key, hosts) if has_tls else None
-        )
-    except ServingError as error:
-        raise ShellError(f"certificate: {error}") from None
-    refresh_task = asyncio.create_task(serving.keep_fresh()) if serving is not None else None
-    context = serving.context if serving is not None else None
     host = serving_options.host
-    try:
+    async with _keep_context(serving_options, has_tls) as context:
         extra_routes = serving_options.extra_routes or no_extra_routes
         server = endpoint(
             scheduler, render_metrics, authorizer, host, serving_options.port, context, extra_routes
         )
         async with _listen(server, host, serving_options.port) as port:
             yield f"http{'s' if has_tls else ''}://{host}:{port}"
-    finally:
-        if refresh_task is not None:
-            refresh_task.cancel()
 
 
 @contextlib.asynccontextmanager
-async def _serve_agents(scheduler: Scheduler, address: tuple[str, int]) -> Any:
+async def _keep_context(options: ServingOptions | AgentServingOptions, has_tls: bool) -> Any:
+    """Yields the TLS context of a server, None for plain HTTP. Raises ShellError."""
+    if not has_tls:
+        yield None
+        return
+    from stower.pki.server_certificate import Serving, ServingError
+
+    try:
+        hosts = (LOOPBACK, "localhost", options.host)
+        serving = Serving(options.certificate, options.key, hosts)
+    except ServingError as error:
+        raise ShellError(f"certificate: {error}") from None
+    refresh_task = asyncio.create_task(serving.keep_fresh())
+    try:
+        yield serving.context
+    finally:
+        refresh_task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _serve_agents(scheduler: Scheduler, options: AgentServingOptions) -> Any:
     """Serves the agents of VMs until the context exits; yields the address. Raises ShellError."""
     from stower.live.agents import serve_agents
 
-    async with _listen(serve_agents(scheduler.agents, *address), *address) as port:
-        yield f"{address[0]}:{port}"
+    host = options.host
+    async with _keep_context(options, options.has_tls) as context:
+        server = serve_agents(scheduler.agents, host, options.port, options.token, context)
+        async with _listen(server, host, options.port) as port:
+            yield f"{host}:{port}"
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,7 @@
 """Verbs that look at a cluster over HTTP: get, status, doctor, load, and the cluster of others."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,13 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from stower.cli import object_loader, supervisor
-from stower.cli.supervisor import LOCK, RECORD, TOKEN, Record, hold_state
+from stower.cli import object_loader, state_folder
+from stower.cli.state_folder import LOCK, hold_state
+from stower.cli.supervisor import (
+    RECORD,
+    TOKEN,
+    Record,
+)
 from stower.live.client import Response
 from tests.unit.cli.served import in_thread, invoke, served, write_kubeconfig
 from tests.unit.live.fake_api import MERGE, NODES, PODS, FakeApi
@@ -22,7 +28,7 @@ NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks that are held are seen at once; requests are repeated at once."""
-    monkeypatch.setattr(supervisor, "LOCK_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(state_folder, "LOCK_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(object_loader, "PAUSE_SECONDS", 0.0)
 
 
@@ -144,7 +150,7 @@ def test_status_counts_ready_nodes_and_pods_by_phase(fake: FakeApi, state: Path)
     found = json.loads(told.stdout)
     assert (1, {"all": 1, "ready": 0}) == (told.exit_code, found["nodes"])
     assert {"all": 2, "Pending": 1, "Starting": 1} == found["pods"]
-    assert {"up": 4711, "server": 4712} == found["processes"]
+    assert {"up": os.getpid(), "server": 4712} == found["processes"]
     assert "http://127.0.0.1:10259/dashboard/#token=secret" == found["dashboard"]
     set_condition(fake, f"{NODES}/n1", type="Ready", status="True")
     told = invoke("status", "--state", state)

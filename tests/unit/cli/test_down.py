@@ -9,18 +9,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stower.cli import supervisor
-from stower.cli.supervisor import CLUSTER, RECORD, Record, hold_state
+from stower.cli import state_folder
+from stower.cli.state_folder import hold_state
+from stower.cli.supervisor import (
+    CLUSTER,
+    RECORD,
+    Record,
+)
 from stower.cli.verbs import down
 from tests.unit.cli.served import invoke
 
-PID = 4711
+PID = os.getpid()  # which holds the folder
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks that are held are seen at once."""
-    monkeypatch.setattr(supervisor, "LOCK_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(state_folder, "LOCK_PAUSE_SECONDS", 0.0)
 
 
 class Running:
@@ -30,7 +35,7 @@ class Running:
         self.signals: list[tuple[int, int]] = []
         self.stack = ExitStack()
         self.stack.enter_context(hold_state(state))
-        (state / RECORD).write_bytes(msgspec.json.encode(Record(PID, "https://x", "k")))
+        (state / RECORD).write_bytes(msgspec.json.encode(Record(4711, "https://x", "k")))
         (state / CLUSTER).write_text("{}")
 
     def kill(self, pid: int, number: int) -> None:
@@ -121,3 +126,19 @@ def test_delete_of_a_folder_without_a_cluster_deletes_nothing(tmp_path: Path) ->
     (tmp_path / "logs").mkdir()
     invoke("down", "--state", tmp_path, "--delete")
     assert (tmp_path / "logs").exists()
+
+
+def test_the_process_that_holds_the_lock_is_stopped_whatever_the_record_says(
+    running: Running, tmp_path: Path
+) -> None:
+    (tmp_path / RECORD).write_bytes(msgspec.json.encode(Record(1, "https://x", "k")))
+    assert 0 == invoke("down", "--state", tmp_path).exit_code
+    assert {PID} == {pid for pid, _ in running.signals}
+
+
+def test_a_folder_that_others_can_write_to_is_left_alone(running: Running, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    told = invoke("down", "--state", tmp_path, "--delete")
+    assert (1, True) == (told.exit_code, "other users can write to the folder" in told.stderr)
+    assert [] == running.signals
+    assert (tmp_path / CLUSTER).exists()

@@ -130,12 +130,35 @@ def test_options_of_run_that_make_no_sense_are_refused(
     assert said in told.stderr
 
 
-def test_an_address_for_agents_needs_host_and_port(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--agents", "10299"), "got '10299', want HOST:PORT"),
+        (("--agents", "0.0.0.0:1"), "beyond loopback, want --agents-token-file, or --agents-plain"),
+        (("--agents", "[::]:1"), "beyond loopback, want --agents-token-file"),
+        (("--agents", "node.example.com:1"), "beyond loopback, want --agents-token-file"),
+        (("--agents-plain",), "--agents-plain: want --agents too"),
+        (("--agents-token-file", "t"), "--agents-token-file: want --agents too"),
+        (
+            ("--agents", "0.0.0.0:1", "--agents-plain", "--agents-token-file", "t"),
+            "--agents-plain: cannot be used with --agents-token-file",
+        ),
+        (
+            ("--agents", "0.0.0.0:1", "--agents-token-file", "t", "--tls-cert-file", "c"),
+            "want both or none",
+        ),
+    ],
+)
+def test_an_address_for_agents_is_one_that_agents_alone_can_use(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     config = tmp_path / "vms.yaml"
     profile = "profiles: [{plugins: {multiPoint: {enabled: [{name: AutoscaleEnforcer}]}}}]\n"
     config.write_text(CONFIG + profile)
-    told = invoke("run", "--config", config, "--agents", "10299")
-    assert (2, True) == (told.exit_code, "got '10299', want HOST:PORT" in told.stderr)
+    told = invoke("run", "--config", config, *arguments)
+    assert 2 == told.exit_code
+    assert said in told.stderr
 
 
 # stower actors, stower make-groups

@@ -17,10 +17,15 @@ import pytest
 import typer
 from aiohttp import web
 
-from stower.cli import supervisor
+from stower.cli import state_folder
 from stower.cli.main import app
 from stower.cli.scheduler_client import open_url, read_token, token_for
-from stower.cli.supervisor import RECORD, TOKEN, Record, hold_state
+from stower.cli.state_folder import hold_state
+from stower.cli.supervisor import (
+    RECORD,
+    TOKEN,
+    Record,
+)
 from stower.cli.verbs import top
 from tests.unit.cli.served import in_thread, invoke
 from tests.unit.cli.test_top import node
@@ -89,7 +94,7 @@ def test_the_state_is_shown_once_where_there_is_no_terminal(
 def test_the_scheduler_of_a_folder_is_found_by_its_record(
     scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "LOCK_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(state_folder, "LOCK_PAUSE_SECONDS", 0.0)
     told = invoke("top", "--state", tmp_path)
     assert (1, True) == (told.exit_code, f"no scheduler runs from {tmp_path}: " in told.stderr)
     with hold_state(tmp_path):

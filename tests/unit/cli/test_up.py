@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stower.cli import supervisor
+from stower.cli import state_folder
 from stower.cli.main import app
-from stower.cli.supervisor import CLUSTER, LOGS, RECORD, TOKEN, hold_state
+from stower.cli.state_folder import hold_state
+from stower.cli.supervisor import (
+    CLUSTER,
+    LOGS,
+    RECORD,
+    TOKEN,
+)
 from stower.cli.verbs import up
 from stower.pki.files import new_path
 from tests.unit.cli.processes import LAUNCH, READY, Machine, value_of
@@ -28,7 +34,7 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks that are held are seen at once."""
-    monkeypatch.setattr(supervisor, "LOCK_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(state_folder, "LOCK_PAUSE_SECONDS", 0.0)
 
 
 @pytest.fixture

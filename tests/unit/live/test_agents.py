@@ -10,6 +10,7 @@ from stower.framework.events import AgentAsked
 from stower.framework.writes import AgentAnswer
 from stower.live import agents as module
 from stower.live.agents import AgentRequestHandler, serve_agents
+from stower.pki.server_certificate import Serving
 from stower.vms.agent import BODY_BYTES_MAX
 from tests.unit.live.fake_api import port_in_use, until
 
@@ -114,3 +115,56 @@ def test_a_port_that_is_taken_is_an_error() -> None:
 
     with port_in_use() as port, pytest.raises(OSError, match="in use"):
         asyncio.run(story(port))
+
+
+def answered(headers: dict[str, str], token: str = "") -> tuple[int, int]:
+    """Returns the status of a request with these headers, and how many reached the engine."""
+
+    async def story() -> tuple[int, int]:
+        requests: list[AgentAsked] = []
+
+        def submit(request: AgentAsked) -> None:
+            requests.append(request)
+            handler.complete(AgentAnswer(request.id, 200, "", ""))
+
+        handler = AgentRequestHandler(submit)
+        async with (
+            serve_agents(handler, "127.0.0.1", 0, token) as port,
+            aiohttp.ClientSession() as session,
+            session.post(f"http://127.0.0.1:{port}/", headers=headers) as response,
+        ):
+            return response.status, len(requests)
+
+    return asyncio.run(story())
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example.com", "null", "http://127.0.0.1"])
+def test_a_request_of_a_browser_is_refused(origin: str) -> None:
+    assert (403, 0) == answered({"Origin": origin})
+    assert (403, 0) == answered({"Origin": origin, "Authorization": "Bearer t"}, "t")
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer x", "Basic t", "Bearer \u00e9", "t"])
+def test_a_request_without_the_token_is_refused(header: str) -> None:
+    assert (401, 0) == answered({"Authorization": header} if header else {}, "t")
+
+
+def test_a_request_with_the_token_is_served() -> None:
+    assert (200, 1) == answered({"Authorization": "bearer t "}, "t")
+    assert (200, 1) == answered({"Authorization": "Bearer whatever"}), "no token is required"
+
+
+def test_agents_are_served_over_tls() -> None:
+    async def story() -> int:
+        handler = AgentRequestHandler(
+            lambda request: handler.complete(AgentAnswer(request.id, 200, "", ""))
+        )
+        tls = Serving(None, None, ("127.0.0.1",)).context
+        async with (
+            serve_agents(handler, "127.0.0.1", 0, tls=tls) as port,
+            aiohttp.ClientSession() as session,
+            session.post(f"https://127.0.0.1:{port}/", ssl=False) as response,
+        ):
+            return response.status
+
+    assert 200 == asyncio.run(story())

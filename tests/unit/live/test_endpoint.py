@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -300,3 +301,28 @@ def test_readiness_is_that_of_all_checks(is_ready: bool) -> None:
     else:
         assert short == verbose
         assert (503, "[+]lists ok\n[-]other failed\nreadyz check failed\n") == verbose
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Authorization: Bearer SECRET" + b"s" * 20_000,
+        b"Authorization: Bearer SECRET\x00",
+        b"SECRET",
+        b"X: y\r\nAuthorization\x00: Bearer SECRET",
+    ],
+)
+def test_no_part_of_a_header_is_logged(head: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> bytes:
+        async with serve_routes([], {}, 0) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n\r\n")
+            answer = await reader.read(12)
+            writer.close()
+            await writer.wait_closed()
+            return answer
+
+    with caplog.at_level(logging.DEBUG):
+        assert b" 400" == asyncio.run(story())[8:]
+    assert "SECRET" not in caplog.text
+    assert "status 400" in caplog.text

@@ -19,6 +19,7 @@ import typer
 
 from stower.cli.kube import Kube, KubeError
 from stower.cli.output import console, failure
+from stower.cli.state_folder import UpError
 from stower.cli.supervisor import read_record
 from stower.cli.verbs.get import pending_pods, print_waiting
 
@@ -159,7 +160,10 @@ class _Demo:
     async def restart(self) -> None:
         """The scheduler is killed in mid-flight."""
         self.echo(f"kubectl scale deployment web --replicas={self.replicas}; kill -9 the scheduler")
-        record = read_record(self.state)
+        try:
+            record = read_record(self.state)
+        except UpError as error:
+            raise KubeError(str(error)) from None
         if record is None:
             raise KubeError("the cluster has stopped")
         path = f"{WORKLOADS}/deployments/web"

@@ -14,7 +14,7 @@ import typer
 from stower.cli.cluster_options import Context, Kubeconfig, State
 from stower.cli.kube import AGENT, KubeError, NodeHealth, kubeconfig_of
 from stower.cli.output import Output, console, emit, table
-from stower.cli.supervisor import STATE
+from stower.cli.state_folder import STATE
 from stower.live.access import AccessError, read_access
 from stower.live.client import Client, Response
 from stower.live.discovery import check_features

@@ -12,14 +12,12 @@ import typer
 
 from stower.cli.cluster_options import State
 from stower.cli.output import console, failure
+from stower.cli.state_folder import LOCK, STATE, UpError, check_trusted, is_held
 from stower.cli.supervisor import (
     CLUSTER,
-    LOCK,
     LOGS,
     RECORD,
-    STATE,
     TOKEN,
-    is_held,
     read_record,
 )
 from stower.pki.files import new_path
@@ -50,7 +48,11 @@ def run(
     ] = False,
 ) -> None:
     """Stop a cluster; keep its state for the next `stower up`."""
-    record = read_record(state)
+    try:
+        check_trusted(state)
+        record = read_record(state)
+    except UpError as error:
+        raise failure(str(error)) from None
     if record is not None:
         try:
             os.kill(record.pid, signal.SIGTERM)

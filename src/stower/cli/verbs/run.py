@@ -15,7 +15,7 @@ from stower.cli.run_arguments import RunArguments
 from stower.cli.scheduler_setup import (
     CYCLES_PER_STEP,
     SchedulerSetup,
-    agents_address,
+    agents_serving_of,
     kubeconfig_of,
     read_setup,
     serving_of,
@@ -66,7 +66,7 @@ DECISIONS_V = 2  # from which verbosity on decisions are logged
 def run(given: RunArguments) -> None:
     """Schedule the pods of a cluster until stopped."""
     setup = read_setup(given)
-    agents = agents_address(given, setup)
+    agents = agents_serving_of(given, setup)
     serving = serving_of(given, setup)
     set_up(given.v, given.logging_format)
     shadow = ShadowComparer(ShadowTelling(given.output, given.v > 0)) if given.dry_run else None

@@ -10,7 +10,12 @@ import typer
 from stower.cli.cluster_options import State
 from stower.cli.kube import Kube, KubeError, NodeHealth
 from stower.cli.output import Output, console, emit, failure, table
-from stower.cli.supervisor import STATE, Record, dashboard_link, read_record
+from stower.cli.state_folder import STATE, UpError
+from stower.cli.supervisor import (
+    Record,
+    dashboard_link,
+    read_record,
+)
 
 NAME = "status"
 WATCHED = True
@@ -30,7 +35,10 @@ def run(
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
     """Show cluster processes, ready nodes and pod phases."""
-    record = read_record(state)
+    try:
+        record = read_record(state)
+    except UpError as error:
+        raise failure(str(error)) from None
     if record is None:
         if output is Output.TABLE:
             console().print(f"No cluster runs from {state}. Start one with `stower up`.")

@@ -23,7 +23,11 @@ from stower.cli.board import SORTS, BoardState, render_board
 from stower.cli.cluster_options import SchedulerPort, SchedulerToken, State
 from stower.cli.output import can_redraw, console, failure
 from stower.cli.scheduler_client import open_url, token_for
-from stower.cli.supervisor import STATE, dashboard_link, read_record
+from stower.cli.state_folder import STATE, UpError
+from stower.cli.supervisor import (
+    dashboard_link,
+    read_record,
+)
 
 NAME = "top"
 EPILOG = """
@@ -91,7 +95,10 @@ def _address(state: Path, port: int | None, token: str) -> tuple[str, str]:
     """Where the stream is, and the token that lets in. Ends the program where there is none."""
     if port is not None:
         return f"http://127.0.0.1:{port}", token
-    record = read_record(state)
+    try:
+        record = read_record(state)
+    except UpError as error:
+        raise failure(str(error)) from None
     link = dashboard_link(state, record.dashboard) if record is not None else ""
     address, _, token = link.partition("/dashboard/#token=")
     if not token:

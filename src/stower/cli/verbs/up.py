@@ -26,22 +26,20 @@ from stower.cli.output_files import check_target
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, size_of
 from stower.cli.shutdown import stop_event
+from stower.cli.state_folder import STATE, UpError, hold_state
 from stower.cli.supervisor import (
     CLUSTER,
     LOGS,
-    STATE,
     TOKEN,
     Child,
     Supervisor,
-    UpError,
     dashboard_link,
-    hold_state,
     read_cluster_document,
 )
 from stower.cli.verb_arguments import with_arguments
 from stower.controllers.cluster import Cluster
 from stower.model.errors import InvalidObject
-from stower.pki.files import write_file
+from stower.pki.files import open_log, write_file
 
 NAME = "up"
 EPILOG = """
@@ -288,11 +286,10 @@ def _detach(state: Path) -> None:
     arguments = [a for a in sys.argv[1:] if a not in ("--detach", "-d")]
     try:
         with hold_state(state):  # a log of one that runs is not ours to begin anew
-            (state / LOGS).mkdir(parents=True, exist_ok=True)
+            (state / LOGS).mkdir(mode=0o700, parents=True, exist_ok=True)
             path = state / LOGS / "up.log"
             path.unlink(missing_ok=True)
-            path.touch(mode=0o600)  # it will hold the dashboard's token
-        log = path.open("ab")
+        log = open_log(path)  # it will hold the dashboard's token
     except UpError as error:
         raise failure(str(error)) from None
     except OSError as error:
