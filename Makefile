@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-more long site screenshots behaviours golden golden-dir bench lock release clean
+.PHONY: help env demo test test-more fuzz long site screenshots behaviours golden golden-dir bench lock release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ test: env ## Check style, types and imports, then run the tests
 
 test-more: env ## Run tests that take minutes (marker `more`): 20 minutes in all
 	@$(PYTEST) -n $(MORE_WORKERS) --dist worksteal -m "more and not long" tests || test $$? -eq 5 # 5: no test has the marker
+
+fuzz: env ## Run mutated objects, requests and paths through every door: 100,000 examples, some 6 minutes
+	@$(BIN)/python -m tests.long fuzz
 
 long: env ## Run what takes hours in all, or some: make long ROWS="soak fuzz"; ROWS=--list
 	@$(BIN)/python -m tests.long $(ROWS)
