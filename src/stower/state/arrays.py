@@ -55,7 +55,7 @@ class ResourceColumn:
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
         self._has_own_arrays = False
-        self._overflow: dict[int, int] = {}
+        self._overflow: dict[int, int] | None = None  # most columns never have any
         # Whether amounts may be added to the cells without `add`: all sums are in own arrays.
         self.is_exact = False
         self.allocatable: Ints = zeros(capacity)
@@ -87,7 +87,7 @@ class ResourceColumn:
                 self._allocate_arrays()
             total = self.requested_cells[row] + amount
         if total > SUM_MAX:
-            self._overflow[row] = total
+            self._overflow = {**(self._overflow or {}), row: total}
             total = SUM_MAX
         self.requested_cells[row] = total
         self.is_exact = not self._overflow
@@ -125,6 +125,9 @@ class ResourceColumn:
         self._refresh_cells()
 
     def _refresh_cells(self) -> None:
+        if not self._has_own_arrays:
+            self.allocatable_cells = self.requested_cells = zero_cells(len(self.allocatable))
+            return
         self.allocatable_cells = cells_of(self.allocatable)
         self.requested_cells = cells_of(self.requested)
 
@@ -150,6 +153,12 @@ def zeros(capacity: int) -> Ints:
     result = np.zeros(capacity, np.int64)
     result.flags.writeable = False
     return result
+
+
+@lru_cache(maxsize=8)
+def zero_cells(capacity: int) -> "memoryview[int]":
+    """Returns the shared zeros as a memoryview; each view would take 200 bytes."""
+    return cells_of(zeros(capacity))
 
 
 def grow_array(array: NDArray[Cell], capacity: int) -> NDArray[Cell]:

@@ -5,6 +5,7 @@ otherwise make every pod a shape of its own. Must not know rows or plugins.
 """
 
 from collections.abc import Callable, Iterable
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -33,6 +34,7 @@ from stower.state.arrays import ResourceColumn
 # shape keep it, later pods get an equal new one.
 TEXTS_MAX: Final = 16_384
 SHAPES_MAX: Final = 8_192
+TEXT_BYTES_MAX: Final = 4_096  # of a key; of longer ones, a digest is kept
 
 # The order in which a node's shortages are reported upstream.
 _NAME_ORDER: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
@@ -154,6 +156,8 @@ class ShapeTable:
                 [part.resources for part in claimed] if claimed else None,
             )
         )
+        if len(text) > TEXT_BYTES_MAX:
+            text = _digest(text)
         shape = self._by_text.get(text)
         if shape is None:
             shape = self._intern_new(pod, node_name, claimed)
@@ -181,6 +185,8 @@ class ShapeTable:
                 shape.has_claims,
             )
         )
+        if len(meaning) > TEXT_BYTES_MAX:
+            meaning = _digest(meaning)
         known = self._by_meaning.get(meaning)
         if known is not None:
             return known
@@ -189,6 +195,10 @@ class ShapeTable:
             _drop_oldest(self._by_meaning)
         self._by_meaning[meaning] = shape
         return shape
+
+
+def _digest(text: bytes) -> bytes:
+    return blake2b(text, digest_size=32).digest()
 
 
 def uses_storage(pod: Pod) -> bool:
