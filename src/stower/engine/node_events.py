@@ -41,6 +41,7 @@ class NodeEvents:
         except InvalidObject:
             self.handle_deletion(node.metadata.name)
             return
+        state.renew_partial_shapes()
         if old is not None and old.metadata.labels != node.metadata.labels:
             if self.groups is not None:
                 self.groups.on_domain_change()

@@ -21,6 +21,7 @@ from stower.model.kinds import (
     SELECTING,
     STORAGE,
     ApiObject,
+    DeviceClass,
     GroupObject,
     Node,
     Pod,
@@ -108,6 +109,8 @@ class ObjectEvents:
             store.drop(obj)
         else:
             store.put(obj)
+        if isinstance(obj, DeviceClass):
+            self._state.renew_partial_shapes()
         self._pre_bind.on_object_change(obj)
         self._pending.observe(obj, is_deleted)
         if isinstance(obj, GROUPS) and self.groups is not None:

@@ -295,6 +295,8 @@ class NodeResourcesFit(Plugin):
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Suggests a node with more of each resource that it lacks."""
+        if shape.is_partial:
+            return  # a node with dozens of resources that nobody has is no way out
         node = state.node_at(row)
         allocatable = dict(node.status.allocatable or {})
         shortages, cost = [], 0.0

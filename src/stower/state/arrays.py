@@ -3,7 +3,7 @@
 Must not know what the numbers mean.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -38,11 +38,13 @@ class ResourceColumn:
     faster through them than through the arrays, and are Python ints.
 
     Until a row has some of the resource, both are one shared, read-only array of zeros, so that
-    made-up names of resources cost little.
+    made-up names of resources cost little. `on_amounts` is called when that ends.
     """
 
     __slots__ = (
+        "__weakref__",
         "_has_own_arrays",
+        "_on_amounts",
         "_overflow",
         "allocatable",
         "allocatable_cells",
@@ -52,9 +54,15 @@ class ResourceColumn:
         "requested_cells",
     )
 
-    def __init__(self, name: str, capacity: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        capacity: int,
+        on_amounts: "Callable[[ResourceColumn], None] | None" = None,
+    ) -> None:
         self.name = name
         self._has_own_arrays = False
+        self._on_amounts = on_amounts
         self._overflow: dict[int, int] | None = None  # most columns never have any
         # Whether amounts may be added to the cells without `add`: all sums are in own arrays.
         self.is_exact = False
@@ -123,6 +131,8 @@ class ResourceColumn:
         self.allocatable = np.zeros(len(self.allocatable), np.int64)
         self.requested = np.zeros(len(self.requested), np.int64)
         self._refresh_cells()
+        if self._on_amounts is not None:
+            self._on_amounts(self)
 
     def _refresh_cells(self) -> None:
         if not self._has_own_arrays:

@@ -71,7 +71,10 @@ class ClusterState(NodeRows):
         self.negotiations = Negotiations(self.journal)
         self.placement_listeners: list[PlacementListener] = []
         self.companions: dict[str, Any] = {}  # by the name of the plugin that has it
-        self.shapes = ShapeTable(self.column, (self.non_zero_cpu, self.non_zero_memory))
+        self.shapes = ShapeTable(
+            self.column, (self.non_zero_cpu, self.non_zero_memory), self._is_offered
+        )
+        self._offered = (0, 0)  # generations of columns and of device classes that shapes are of
         self.pods: dict[str, PodEntry] = {}
         self.pod_table = PodTable()
         self.uid_by_key: dict[str, str] = {}
@@ -117,6 +120,26 @@ class ClusterState(NodeRows):
             self.tallies.begin_step()
         if self.carried_terms.terms:
             self.carried_terms.begin_step()
+
+    # Resources that only pods know
+
+    def _is_offered(self, name: str) -> bool:
+        return name in self.columns or name in self.devices.class_by_resource
+
+    def renew_partial_shapes(self) -> None:
+        """Gives pods whose shape leaves resources out a new one, if resources are offered since.
+        To be called when nodes or device classes have changed."""
+        offered = (self.column_generation, self.devices.class_generation)
+        if offered == self._offered:
+            return
+        self._offered = offered
+        if not self.shapes.forget_partial():
+            return
+        for entry in [*self.pods.values()]:
+            if entry.shape.is_partial:
+                shape = self.shapes.intern(entry.pod, claimed=entry.claimed_resources)
+                here = self.node_names[entry.row] if entry.row >= 0 else ""
+                self._move(entry, entry.pod, shape, here)
 
     # Pods
 

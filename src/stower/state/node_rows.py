@@ -5,6 +5,7 @@ which row it changed: `usage_log` for amounts, `node_log` for the node object it
 pods, beyond that rows with pods are not given to another node.
 """
 
+import weakref
 from collections.abc import Iterable
 from typing import Final
 
@@ -50,9 +51,15 @@ class NodeRows:
         # A code per distinct tuple of taints: each tuple is evaluated once, then gathered.
         self.taints: CodeColumn[tuple[Taint, ...]] = CodeColumn(self.capacity)
         self.declared_features: CodeColumn[tuple[str, ...]] = CodeColumn(self.capacity)
+        # Of resources that some node has, or some pod takes. Others exist while a shape has them.
         self.columns: dict[str, ResourceColumn] = {}
+        self._idle_columns: weakref.WeakValueDictionary[str, ResourceColumn] = (
+            weakref.WeakValueDictionary()
+        )
+        self._keep_column = self._add_column
+        self.column_generation = 0  # changes with the names in `columns`
         self._sweep_at = COLUMNS_SWEPT_FIRST
-        self.column(PODS)
+        self.columns[PODS] = ResourceColumn(PODS, self.capacity)
         # Requests as scores count them: a pod that requests nothing counts as something.
         self.non_zero_cpu = ResourceColumn("non-zero cpu", self.capacity)
         self.non_zero_memory = ResourceColumn("non-zero memory", self.capacity)
@@ -69,13 +76,22 @@ class NodeRows:
         return slice(0, self.row_limit)
 
     def column(self, name: str) -> ResourceColumn:
-        """Returns the resource's column; creates it for a new resource."""
+        """Returns the resource's column; creates it for a new resource. `columns` has it once a
+        node has some of the resource, or a placed pod takes some."""
         column = self.columns.get(name)
         if column is None:
-            if len(self.columns) >= self._sweep_at:
-                self._sweep_columns()
-            column = self.columns[name] = ResourceColumn(name, self.capacity)
+            column = self._idle_columns.get(name)
+        if column is None:
+            column = ResourceColumn(name, self.capacity, self._keep_column)
+            self._idle_columns[name] = column
         return column
+
+    def _add_column(self, column: ResourceColumn) -> None:
+        if len(self.columns) >= self._sweep_at:
+            self._sweep_columns()
+        self.columns[column.name] = column
+        self.column_generation += 1
+        self._idle_columns.pop(column.name, None)
 
     def row_of(self, name: str) -> int:
         """Returns the row of a present node, or -1."""
@@ -249,11 +265,14 @@ class NodeRows:
         self._touch(row)
 
     def _sweep_columns(self) -> None:
-        """Shrinks empty columns. The next sweep comes with twice as many columns, so that the cost
+        """Drops empty columns. The next sweep comes with twice as many columns, so that the cost
         per column stays constant."""
-        for column in self.columns.values():
+        for name, column in [*self.columns.items()]:
             column.shrink()
-        self._sweep_at = 2 * len(self.columns)
+            if not column.has_own_arrays and name != PODS:
+                del self.columns[name]
+                self._idle_columns[name] = column
+        self._sweep_at = max(COLUMNS_SWEPT_FIRST, 2 * len(self.columns))
 
     def _grow(self) -> None:
         """Doubles the capacity."""
@@ -270,6 +289,9 @@ class NodeRows:
         self.taints.grow(new)
         self.declared_features.grow(new)
         self.images.grow(new)
-        for column in (*self.columns.values(), self.non_zero_cpu, self.non_zero_memory):
+        for column in (
+            *self.columns.values(), *self._idle_columns.values(), self.non_zero_cpu,
+            self.non_zero_memory,
+        ):  # fmt: skip
             column.grow(new)
         self.labels.grow(new)

@@ -4,6 +4,7 @@ Labels, names and terms about other pods are not part of a shape: an index label
 otherwise make every pod a shape of its own. Must not know rows or plugins.
 """
 
+import weakref
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Final
@@ -34,6 +35,10 @@ from stower.state.arrays import ResourceColumn
 # shape keep it, later pods get an equal new one.
 TEXTS_MAX: Final = 16_384
 SHAPES_MAX: Final = 8_192
+# Resources of a pod of which each is looked at, whether or not anybody offers it. Real pods have a
+# dozen; NodeResourcesFit names so many in a message.
+RESOURCES_MAX: Final = 60
+OTHERS: Final = "other resources"  # no resource has such a name
 TEXT_BYTES_MAX: Final = 4_096  # of a key; of longer ones, a digest is kept
 
 # The order in which a node's shortages are reported upstream.
@@ -50,10 +55,12 @@ class Shape:
     required_features: features that the node must declare. has_storage: whether there are volume
     claims or disks. has_claims: whether there are claims for devices. extended_requests: those of
     `requests` that a device class may stand for. node_name: set only if a pending pod names its
-    node.
+    node. is_partial: whether resources are left out that nobody offers: of a pod with more than
+    RESOURCES_MAX, one column without amounts stands for those beyond, as messages name no more.
     """
 
     __slots__ = (
+        "__weakref__",
         "balanced_amounts",
         "container_count",
         "extended_requests",
@@ -61,6 +68,7 @@ class Shape:
         "has_claims",
         "has_storage",
         "images",
+        "is_partial",
         "node_affinity",
         "node_name",
         "node_selector",
@@ -75,16 +83,20 @@ class Shape:
     def __init__(
         self, serial: int, pod: Pod, node_name: str, columns: "Callable[[str], ResourceColumn]",
         non_zero: tuple[ResourceColumn, ResourceColumn], claimed: Claimed,
+        is_offered: Callable[[str], bool],
     ) -> None:  # fmt: skip
         spec = pod.spec
         self.serial = serial
-        asked = amounts(pod_requests(pod))
+        self.is_partial = False
+        asked = self._without_unoffered(amounts(pod_requests(pod)), is_offered)
         self.requests = tuple((columns(name), asked[name]) for name in _sorted_names(asked))
+        if self.is_partial:
+            self.requests += ((columns(OTHERS), 1),)
         self.extended_requests = tuple(
             part for part in self.requests if is_class_resource(part[0].name)
         )
         with_status = pod_requests(pod, use_status=True, claimed=claimed)
-        taken = amounts(with_status)
+        taken = self._without_unoffered(amounts(with_status), is_offered)
         zero_cpu, zero_memory = non_zero_requests(pod, with_status, claimed)
         self.usage = (
             (columns(PODS), 1),
@@ -93,7 +105,9 @@ class Shape:
             (non_zero[1], zero_memory),
         )
         # Upstream builds the fit scorer without its pod-level and resize options.
-        self.fit_amounts = amounts(pod_requests(pod, pod_level=False, non_missing=NON_ZERO))
+        self.fit_amounts = self._without_unoffered(
+            amounts(pod_requests(pod, pod_level=False, non_missing=NON_ZERO)), is_offered
+        )
         self.balanced_amounts = taken
         self.ports = host_ports(pod)
         containers = (*(spec.init_containers or ()), *spec.containers)
@@ -112,22 +126,40 @@ class Shape:
         self.has_storage = uses_storage(pod)
         self.has_claims = bool(spec.resource_claims)
 
+    def _without_unoffered(self, found: Amounts, is_offered: Callable[[str], bool]) -> Amounts:
+        """Returns the amounts; of more than RESOURCES_MAX, only those that come first and those
+        that are offered."""
+        if len(found) <= RESOURCES_MAX:
+            return found
+        names = _sorted_names(found)
+        kept = [*names[:RESOURCES_MAX], *filter(is_offered, names[RESOURCES_MAX:])]
+        self.is_partial |= len(kept) < len(names)
+        return {name: found[name] for name in kept}
+
 
 class ShapeTable:
     """Interns shapes: by the encoded spec first (1 µs), by the meaning of the spec second."""
 
-    __slots__ = ("_by_meaning", "_by_text", "_columns", "_encode", "_next", "_non_zero")
+    __slots__ = (
+        "_by_meaning", "_by_text", "_columns", "_encode", "_is_offered", "_next", "_non_zero",
+        "_partial",
+    )  # fmt: skip
 
     def __init__(
         self,
         columns: "Callable[[str], ResourceColumn]",
         non_zero: tuple[ResourceColumn, ResourceColumn],
+        is_offered: Callable[[str], bool] = lambda name: True,
     ) -> None:
+        """`is_offered`: whether a node or a device class has a resource."""
         self._columns = columns
+        self._is_offered = is_offered
         self._non_zero = non_zero
         self._encode = msgspec.msgpack.Encoder().encode
         self._by_text: dict[bytes, Shape] = {}
         self._by_meaning: dict[bytes, Shape] = {}
+        # Those that are partial, by text and by meaning, as long as a pod has them.
+        self._partial: weakref.WeakValueDictionary[bytes, Shape] = weakref.WeakValueDictionary()
         self._next = 0
 
     def intern(self, pod: Pod, node_name: str = "", claimed: Claimed = ()) -> Shape:
@@ -160,14 +192,28 @@ class ShapeTable:
             text = _digest(text)
         shape = self._by_text.get(text)
         if shape is None:
+            shape = self._partial.get(text)
+        if shape is None:
             shape = self._intern_new(pod, node_name, claimed)
+            if shape.is_partial:
+                self._partial[text] = shape
+                return shape
             if len(self._by_text) >= TEXTS_MAX:
                 _drop_oldest(self._by_text)
             self._by_text[text] = shape
         return shape
 
+    def forget_partial(self) -> bool:
+        """Forgets partial shapes, as other resources are offered now. Returns whether any pod has
+        one."""
+        has_any = bool(self._partial)
+        self._partial.clear()
+        return has_any
+
     def _intern_new(self, pod: Pod, node_name: str, claimed: Claimed) -> Shape:
-        shape = Shape(self._next, pod, node_name, self._columns, self._non_zero, claimed)
+        shape = Shape(
+            self._next, pod, node_name, self._columns, self._non_zero, claimed, self._is_offered
+        )
         meaning = self._encode(
             (
                 [(column.name, amount) for column, amount in shape.requests],
@@ -187,6 +233,9 @@ class ShapeTable:
         )
         if len(meaning) > TEXT_BYTES_MAX:
             meaning = _digest(meaning)
+        if shape.is_partial:  # what is left out is no part of the meaning
+            self._next += 1
+            return shape
         known = self._by_meaning.get(meaning)
         if known is not None:
             return known
