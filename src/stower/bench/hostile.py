@@ -208,6 +208,41 @@ def _claims(count: int) -> Scenario:
     return _devices([{"requests": [_request("r")]} for _ in range(count)])
 
 
+def _resources(pods: int, each: int) -> Scenario:
+    def asking(number: int) -> Pod:
+        amounts = {f"example.com/r{number}-{i}": "1" for i in range(each)}
+        container = {"name": "c", "image": "i", "resources": {"requests": amounts}}
+        return make_pod(f"h{number}", containers=[container])
+
+    return _nodes(), [asking(number) for number in range(pods)]
+
+
+def _node_selectors(pods: int, each: int) -> Scenario:
+    return _nodes(), [
+        make_pod(f"h{n}", nodeSelector={f"k{n}-{i}": "v" for i in range(each)}) for n in range(pods)
+    ]
+
+
+def _images(pods: int, each: int) -> Scenario:
+    return _nodes(), [
+        make_pod(f"h{n}", containers=[{"name": f"c{i}", "image": f"i{n}-{i}"} for i in range(each)])
+        for n in range(pods)
+    ]
+
+
+def _spread(pods: int, each: int) -> Scenario:
+    def constraints(number: int) -> list[Object]:
+        return [
+            {"maxSkew": 1, "topologyKey": f"k{number}-{i}", "whenUnsatisfiable": "ScheduleAnyway",
+             "labelSelector": {"matchLabels": {f"a{number}-{i}": "b"}}}
+            for i in range(each)
+        ]  # fmt: skip
+
+    return _nodes(), [
+        make_pod(f"h{n}", topologySpreadConstraints=constraints(n)) for n in range(pods)
+    ]
+
+
 SCENARIOS: Final[dict[str, Callable[[], Scenario]]] = {
     "10,000 tolerations": lambda: _tolerations(10_000),
     "3,000 anti-affinity terms": lambda: _away(3_000),
@@ -216,6 +251,10 @@ SCENARIOS: Final[dict[str, Callable[[], Scenario]]] = {
     "300 budgets of 20,000 pods": lambda: _budgets(300),
     "100 terms, 20,000 victims, no two alike": lambda: _victims(100),
     "500 claims, 5,000 local volumes": lambda: _volumes(500),
+    "80 pods with 9,000 made-up resources": lambda: _resources(80, 9_000),
+    "300 pods with 300 labels of no node": lambda: _node_selectors(300, 300),
+    "300 pods with 300 images of no node": lambda: _images(300, 300),
+    "300 pods with 100 topology keys of no node": lambda: _spread(300, 100),
     "a selector of 10,000 turns": _expression,
     "a claim of 4 devices that cannot be alike": lambda: _constraints(4),
     "300 claims, 16 devices a node": lambda: _claims(300),
