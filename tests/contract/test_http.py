@@ -153,6 +153,7 @@ def test_trailers_are_no_headers_and_not_endless(client: Client) -> None:
         one.connection.sendall(head + chunked + trailer)
         assert 401 == one.answer()[0]
     with wire(client) as one:
+        head = one.request(f"POST {CONFIG_MAPS} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n")
         one.connection.sendall(head + chunked + b"X: ")
         for _ in range(20):
             one.connection.sendall(b"a" * 16_384)

@@ -53,8 +53,8 @@ def test_run_logs_decisions_and_serves_its_state(
     config.write_text(f"{CONFIG}clientConnection: {{kubeconfig: {kubeconfig}}}\n")
     token = tmp_path / "token"
     fake.add_pod("web")
-    binding = ("POST", f"{PODS}/web/binding")
-    monkeypatch.setattr(run, "stop_event", stop_when(lambda: binding in fake.sent))
+    # The Event is written once the binding has been answered, as the line of the log is.
+    monkeypatch.setattr(run, "stop_event", stop_when(lambda: "Scheduled" in fake.events()))
     told = invoke(
         "run", "--config", config, "--no-leader-elect", "--port", "0", "--token-file", token,
         "--v", "2", "--logging-format", "json",
