@@ -3,6 +3,7 @@
 Must not know requests or the operations themselves.
 """
 
+import weakref
 from typing import Any
 
 from stower.api.identifiers import Identifiers
@@ -21,7 +22,8 @@ class Context:
     """The served resources, the stored objects and what is derived from them.
 
     `rbac` is None where every request is allowed. `admission_plugins` are the plugins that are on
-    besides the default ones. `feeds` holds one feed per selection and form of watches.
+    besides the default ones. `feeds` holds one feed per selection and form of watches, while there
+    are any.
     """
 
     __slots__ = (
@@ -44,7 +46,9 @@ class Context:
         self.identifiers = identifiers
         self.tokens = tokens
         self.admission_plugins = admission_plugins
-        self.feeds: dict[tuple[Any, ...], Feed] = {}
+        self.feeds: weakref.WeakValueDictionary[tuple[Any, ...], Feed] = (
+            weakref.WeakValueDictionary()
+        )
         self._skeletons: dict[str, Object] = {}
         self._documents: Documents | None = None
 

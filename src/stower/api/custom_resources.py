@@ -42,6 +42,8 @@ KEY: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
 VERBS: Final = (
     "delete", "deletecollection", "get", "list", "patch", "create", "update", "watch",
 )  # fmt: skip
+PROTECTED_GROUPS: Final = (".k8s.io", ".kubernetes.io")
+APPROVED: Final = "api-approved.kubernetes.io"
 SERVED_SUBRESOURCES: Final = ("status", "scale")
 NAME_TEXT: Final = (
     "Name must be unique within a namespace. Is required when creating resources, although some "
@@ -234,6 +236,22 @@ def _accept(call: Call, item: Object) -> None:
     }
 
 
+def new_faults(call: Call, item: Object) -> list[FieldError]:
+    """What is wrong with a definition that is created."""
+    spec = item["spec"]
+    group, plural = spec.get("group", ""), (spec.get("names") or {}).get("plural", "")
+    registry = call.context.registry
+    found = list(_faults(item))
+    if registry.is_built_in(group, plural) and (group, plural) not in registry.native:
+        text = f"{plural}.{group} is a resource of this server itself"
+        found.append(FieldError(FORBIDDEN, "spec.names.plural", None, text))
+    annotations = item["metadata"].get("annotations") or {}
+    if f".{group}".endswith(PROTECTED_GROUPS) and not annotations.get(APPROVED):
+        text = f'protected groups must have approval annotation "{APPROVED}"'
+        found.append(FieldError(REQUIRED, f"metadata.annotations[{APPROVED}]", "", text))
+    return found
+
+
 def faults(item: Object) -> list[FieldError]:
     """What is wrong with a definition."""
     return list(_faults(item))
@@ -292,15 +310,18 @@ def _structural(schema: Object, path: str, depth: int = 0) -> Iterator[FieldErro
             continue
         yield from _structural(inner, f"{path}.properties[{name}]", depth + 1)
     for field in ("items", "additionalProperties"):
-        if isinstance(schema.get(field), dict):
-            yield from _structural(schema[field], f"{path}.{field}", depth + 1)
+        inner = schema.get(field)
+        if isinstance(inner, dict):
+            yield from _structural(inner, f"{path}.{field}", depth + 1)
+        elif inner is not None and not (field == "additionalProperties" and inner is True):
+            yield FieldError(FORBIDDEN, f"{path}.{field}", None, f"{field} must be a schema object")
 
 
 def on_definition_change(call: Call, item: Object | None) -> None:
     """A definition is stored, or gone: serve what it says."""
     if item is None:
         group, plural = _names(call.name)
-        if (group, plural) in call.context.registry.native:
+        if call.context.registry.is_built_in(group, plural):
             return
         call.context.registry.remove(group, plural)
         store = call.context.store
@@ -320,7 +341,7 @@ def _names(name: str) -> tuple[str, str]:
 def serve(context: Context, definition: Object) -> None:
     """Serve the resources of a definition, unless they are served whatever definitions say."""
     group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
-    if (group, plural) in context.registry.native:
+    if context.registry.is_built_in(group, plural):
         return
     context.registry.remove(group, plural)
     for resource in resources_of(definition, context.registry):

@@ -23,6 +23,7 @@ from stower.api.validation import (
     pod_groups,
     resource_claims,
     resource_slices,
+    roles,
     storage,
     warnings,
 )
@@ -297,18 +298,31 @@ def _storage(kind: str) -> Hooks:
     )
 
 
-_ROLE: Final = Hooks(
-    prepare_create=escalation.check_new_role, prepare_update=escalation.check_changed_role
-)
-_BINDING: Final = Hooks(
-    prepare_create=escalation.check_new_binding,
-    prepare_update=escalation.check_changed_binding,
-    validate_update=escalation.role_reference_errors,
-)
+def _role_hooks(rule: Callable[[Object], list[FieldError]]) -> Hooks:
+    return Hooks(
+        prepare_create=escalation.check_new_role,
+        prepare_update=escalation.check_changed_role,
+        validate_create=_rule(rule),
+        validate_update=lambda call, new, old: rule(new),
+    )
+
+
+def _binding_hooks(rule: Callable[[Object], list[FieldError]]) -> Hooks:
+    return Hooks(
+        prepare_create=escalation.check_new_binding,
+        prepare_update=escalation.check_changed_binding,
+        validate_create=_rule(rule),
+        validate_update=lambda call, new, old: [
+            *rule(new), *escalation.role_reference_errors(call, new, old)
+        ],
+    )  # fmt: skip
+
 
 HOOKS: Final[dict[tuple[str, str], Hooks]] = {
-    **{(RBAC, plural): _ROLE for plural in ("clusterroles", "roles")},
-    **{(RBAC, plural): _BINDING for plural in ("clusterrolebindings", "rolebindings")},
+    (RBAC, "clusterroles"): _role_hooks(roles.cluster_role),
+    (RBAC, "roles"): _role_hooks(roles.role),
+    (RBAC, "clusterrolebindings"): _binding_hooks(roles.cluster_role_binding),
+    (RBAC, "rolebindings"): _binding_hooks(roles.role_binding),
     ("", "pods"): Hooks(
         prepare_create=pods.prepare_create,
         prepare_update=pods.prepare_update,
@@ -439,7 +453,7 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     custom_resources.KEY: Hooks(
         prepare_create=custom_resources.prepare,
         prepare_update=custom_resources.prepare_update,
-        validate_create=_rule(custom_resources.faults),
+        validate_create=custom_resources.new_faults,
         validate_update=lambda call, new, old: custom_resources.faults(new),
         after=custom_resources.on_definition_change,
     ),

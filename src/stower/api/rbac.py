@@ -114,7 +114,7 @@ class Rbac:
         return [*_rules(role, cluster)]
 
     def _read(self) -> list[_BoundRole]:
-        stamp = tuple((len(c.records), len(c.log), c.start) for c in self._known.values())
+        stamp = tuple(collection.changes for collection in self._known.values())
         if stamp != self._stamp:
             self._stamp, self._bound = stamp, [*self._bindings()]
         return self._bound
@@ -157,15 +157,17 @@ def read_rules(role: Object) -> list[Rule]:
     ]
 
 
-def _rules(role: Object, cluster: dict[str, Object]) -> Iterator[Rule]:
+def _rules(
+    role: Object, cluster: dict[str, Object], seen: frozenset[str] = frozenset()
+) -> Iterator[Rule]:
     """Yields the rules of a role and of those that it aggregates."""
     yield from read_rules(role)
+    seen |= {role["metadata"].get("name") or ""}
     for given in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
         selector = msgspec.convert(given, LabelSelector)
-        for other in cluster.values():
-            labels = other["metadata"].get("labels") or {}
-            if other is not role and selector.matches(labels):
-                yield from _rules({**other, "aggregationRule": None}, cluster)
+        for name, other in cluster.items():
+            if name not in seen and selector.matches(other["metadata"].get("labels") or {}):
+                yield from _rules(other, cluster, seen)
 
 
 def _role(name: str, *rules: Object) -> Object:

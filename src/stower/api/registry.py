@@ -100,6 +100,13 @@ class Registry:
         else:
             self.groups.pop(group, None)
 
+    def is_built_in(self, group: str, plural: str) -> bool:
+        """Returns whether the server has the resource whatever clients define."""
+        return (group, plural) in self.native or any(
+            key[0] == group and key[2] == plural and resource.custom is None
+            for key, resource in self._resources.items()
+        )
+
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         """The resource of a path."""
         return self._resources.get((group, version, plural))

@@ -60,6 +60,7 @@ class Request:
     server: str = "127.0.0.1"  # host and port that the client used
     info: RequestInfo = field(default=UNREAD, repr=False)
     impersonator: UserInfo | None = field(init=False, default=None)  # whose request it was
+    decision: str = field(init=False, default="")  # the authorizer's: allow, forbid, or none yet
 
     def __post_init__(self) -> None:
         if self.info is UNREAD:

@@ -33,6 +33,7 @@ SELF: Final = "selfsubjectaccessreviews"
 TOKEN_SECONDS: Final = 3600
 TOKEN_SECONDS_MIN: Final = 600
 TOKEN_SECONDS_MAX: Final = 1 << 32
+AUDIENCE_LENGTH_MAX: Final = 1_024
 AUDIENCES_MAX: Final = 32  # not bounded upstream; each is part of every request with the token
 
 
@@ -200,7 +201,9 @@ def token(call: Call) -> Response:
         ))  # fmt: skip
     spec = dict(item.get("spec") or {})
     audiences = spec["audiences"] = list(spec.get("audiences") or (AUDIENCE,))
-    seconds = spec["expirationSeconds"] = spec.get("expirationSeconds") or TOKEN_SECONDS
+    if spec.get("expirationSeconds") is None:
+        spec["expirationSeconds"] = TOKEN_SECONDS
+    seconds = spec["expirationSeconds"]
     errors = _token_errors(audiences, seconds)
     if errors:
         raise invalid(TOKENS, "TokenRequest", "", errors)
@@ -227,7 +230,7 @@ def token(call: Call) -> Response:
     return answer(201, body)
 
 
-def _token_errors(audiences: list[str], seconds: int) -> list[FieldError]:
+def _token_errors(audiences: list[Any], seconds: int) -> list[FieldError]:
     errors = []
     where = "spec.expirationSeconds"
     if seconds < TOKEN_SECONDS_MIN:
@@ -239,6 +242,10 @@ def _token_errors(audiences: list[str], seconds: int) -> list[FieldError]:
     if len(audiences) > AUDIENCES_MAX:
         text = f"must have at most {AUDIENCES_MAX} items"
         errors.append(FieldError(INVALID, "spec.audiences", len(audiences), text))
+    for i, audience in enumerate(audiences[:AUDIENCES_MAX]):
+        if not isinstance(audience, str) or len(audience) > AUDIENCE_LENGTH_MAX:
+            text = f"must be a text of at most {AUDIENCE_LENGTH_MAX} characters"
+            errors.append(FieldError(INVALID, f"spec.audiences[{i}]", "", text))
     return errors
 
 

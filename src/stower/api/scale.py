@@ -59,7 +59,7 @@ def handle(call: Call) -> Response:
             f"the name of the object ({meta['name']}) does not match the name on the URL "
             f"({call.name})"
         )
-    replicas = (wanted.get("spec") or {}).get("replicas", 0)
+    replicas = (wanted.get("spec") or {}).get("replicas") or 0
     if replicas < 0:
         text = "must be greater than or equal to 0"
         errors = [FieldError(INVALID, "spec.replicas", replicas, text)]

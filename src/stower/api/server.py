@@ -21,7 +21,7 @@ from stower.api.calls import Call
 from stower.api.context import Context
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.identifiers import Identifiers
-from stower.api.impersonation import impersonate
+from stower.api.impersonation import Headers, impersonate
 from stower.api.rbac import BOOTSTRAP, Rbac
 from stower.api.rbac import GROUP as RBAC
 from stower.api.registry import Registry
@@ -106,6 +106,13 @@ class Api:
         except BadTokenError:
             return None
 
+    def authorize(self, caller: UserInfo, impersonation: Headers, info: RequestInfo) -> UserInfo:
+        """Returns the user that a request is carried out as. Raises ApiError 400 or 403."""
+        user = impersonate(self.rbac, caller, impersonation) if impersonation else caller
+        if self.rbac is not None:
+            self.rbac.check(user, info)
+        return user
+
     # Built-in objects
 
     def restore(self) -> None:
@@ -164,12 +171,11 @@ class Api:
 
     def _dispatch(self, request: Request) -> Response | Watch:
         info = request.info
+        request.decision = "forbid"
+        user = self.authorize(request.user, request.impersonation, info)
+        request.decision = "allow"
         if request.impersonation:
-            caller = request.user
-            request.user = impersonate(self.rbac, caller, request.impersonation)
-            request.impersonator = caller
-        if self.rbac is not None:
-            self.rbac.check(request.user, info)
+            request.impersonator, request.user = request.user, user
         if info.is_resource:
             return self._resource(request, info)
         path = info.path.rstrip("/") or "/"

@@ -82,6 +82,7 @@ class Collection:
         self.log: list[Event] = []
         self.start = 0  # events before this place are forgotten
         self.forgotten = 0  # the newest revision that is forgotten
+        self.changes = 0  # of the records, also those that were undone
 
     def record(self, key: Key, item: Object, revision: int) -> Record:
         """A record of the object, whose resourceVersion is set."""
@@ -121,11 +122,13 @@ class Collection:
         return records
 
     def _set(self, record: Record) -> None:
+        self.changes += 1
         if record.key not in self.records:
             insort(self.keys, record.key)
         self.records[record.key] = record
 
     def _drop(self, key: Key) -> None:
+        self.changes += 1
         del self.records[key]
         del self.keys[bisect_left(self.keys, key)]
 

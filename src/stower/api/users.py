@@ -2,6 +2,8 @@
 
 from typing import Any, Final, NamedTuple
 
+from stower.model.names import label_faults, subdomain_faults
+
 MASTERS: Final = "system:masters"
 AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
@@ -42,7 +44,9 @@ def account_groups(namespace: str) -> tuple[str, ...]:
 
 def split_account(user: str) -> tuple[str, str] | None:
     """Returns namespace and name of the service account that a user name stands for."""
-    parts = user.removeprefix(ACCOUNT_PREFIX).split(":")
-    if not user.startswith(ACCOUNT_PREFIX) or len(parts) != 2 or not all(parts):
+    namespace, colon, name = user.removeprefix(ACCOUNT_PREFIX).partition(":")
+    if not user.startswith(ACCOUNT_PREFIX) or not colon:
         return None
-    return parts[0], parts[1]
+    if any(label_faults(namespace)) or any(subdomain_faults(name)):
+        return None
+    return namespace, name

@@ -13,7 +13,6 @@ import msgspec
 from stower.api.request_info import RequestInfo
 from stower.model.times import micro_time_text
 
-DECISIONS: Final = {401: "", 403: "forbid"}  # a request that is not authenticated gets none
 URI_MAX: Final = 16 * 1024  # characters; more is no target that the server reads
 
 
@@ -35,11 +34,13 @@ class Audit:
         code: int,
         received_ns: int,
         now_ns: int,
+        decision: str,
     ) -> None:
         """Writes the line of an answered request.
 
         `uri` has the path and the query as they came. `user` is empty where the request was not
         authenticated. `impersonated` is the user that it was carried out as, if another.
+        `decision` is the authorizer's, empty where it was not asked. Raises OSError.
         """
         line: dict[str, Any] = {
             "kind": "Event",
@@ -57,7 +58,6 @@ class Audit:
         }
         if impersonated is not None:
             line["impersonatedUser"] = impersonated
-        decision = DECISIONS.get(code, "allow")
         if decision:
             line["annotations"] = {"authorization.k8s.io/decision": decision}
         if asked.is_resource:

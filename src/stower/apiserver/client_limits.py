@@ -4,8 +4,9 @@ A client is whoever the handler says: all connections of one user together. A co
 client is not known yet is a stranger's.
 """
 
-import weakref
+import resource
 from collections import Counter
+from collections.abc import Callable
 from typing import Final, Protocol
 
 MIB: Final = 1024 * 1024
@@ -14,6 +15,8 @@ CLIENT_BYTES_MAX: Final = 32 * MIB  # of those of one client
 CONNECTIONS_MAX: Final = 4096
 CLIENT_CONNECTIONS_MAX: Final = 1024
 STRANGERS_MAX: Final = 256  # the oldest gives way: a client says who it is within milliseconds
+HANDSHAKE_SECONDS: Final = 10
+FILES_RESERVED: Final = 64  # descriptors for the database, logs and the listener
 HANDSHAKES_MAX: Final = 2048  # of TLS, at once: 50 KiB each, and 10 s at most
 
 
@@ -48,21 +51,32 @@ class BodyBudget:
 class ConnectionLimits:
     """Counts connections, those of each client and those of strangers."""
 
-    def __init__(self) -> None:
-        self._accepted: weakref.WeakSet[Stranger] = weakref.WeakSet()  # without TLS by now
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` returns seconds. The limits leave room for other files of the process."""
+        self._clock = clock
+        self._accepted: dict[int, float] = {}  # ids of those without TLS by now: since when
+        self._files = max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_RESERVED)
         self._strangers: dict[Stranger, None] = {}  # oldest first
         self._clients: dict[Stranger, str] = {}
         self._by_client: Counter[str] = Counter()
 
     def accept(self, connection: Stranger) -> None:
         """Counts a connection before its TLS handshake. Raises ConnectionRefusedError."""
-        if len(self._accepted) >= HANDSHAKES_MAX:
-            raise ConnectionRefusedError(f"more than {HANDSHAKES_MAX} TLS handshakes at once")
-        self._accepted.add(connection)
+        now_s = self._clock()
+        while self._accepted:  # what failed is told to nobody
+            oldest, since_s = next(iter(self._accepted.items()))
+            if now_s - since_s < HANDSHAKE_SECONDS + 1:
+                break
+            del self._accepted[oldest]
+        most = min(HANDSHAKES_MAX, self._files // 4)
+        if len(self._accepted) >= most:
+            raise ConnectionRefusedError(f"{most} TLS handshakes are under way")
+        self._accepted.pop(id(connection), None)
+        self._accepted[id(connection)] = now_s
 
     def add(self, connection: Stranger) -> None:
         """Counts a new connection, in exchange for the oldest stranger's if there are too many."""
-        self._accepted.discard(connection)
+        self._accepted.pop(id(connection), None)
         self._strangers[connection] = None
         if len(self._strangers) > STRANGERS_MAX:
             oldest = next(iter(self._strangers))
@@ -73,11 +87,13 @@ class ConnectionLimits:
         """Counts the connection as a client's; returns why it may not be, empty if it may."""
         if self._clients.get(connection) == client:
             return ""
+        most = min(CONNECTIONS_MAX, self._files // 2)
+        if len(self._clients) >= most and connection not in self._clients:
+            return f"too many connections: limit is {most}"
+        own_most = min(CLIENT_CONNECTIONS_MAX, most * 3 // 4)
+        if self._by_client[client] >= own_most:
+            return f"too many connections of one user: limit is {own_most}"
         self.remove(connection)
-        if len(self._clients) >= CONNECTIONS_MAX:
-            return f"too many connections: limit is {CONNECTIONS_MAX}"
-        if self._by_client[client] >= CLIENT_CONNECTIONS_MAX:
-            return f"too many connections of one user: limit is {CLIENT_CONNECTIONS_MAX}"
         self._clients[connection] = client
         self._by_client[client] += 1
         return ""

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from stower.api.errors import ApiError, bad_request, internal
-from stower.api.impersonation import PREFIX
+from stower.api.impersonation import EXTRA, PREFIX, Headers
 from stower.api.request_info import Query, RequestInfo, read_request_info
 from stower.api.requests import APPLY_PATCH, JSON, Request, Response, refusal
 from stower.api.server import Api
@@ -36,6 +36,8 @@ BOOKMARK_SECONDS: Final = 60.0
 BEHIND_BYTES: Final = 512 * 1024  # unsent, from where a watcher is served by its position
 PIECES_MAX: Final = 4  # of an answer that goes out at once; longer ones are streamed
 YAML: Final = "application/yaml"
+PARSING_MAX: Final = 8  # YAML takes some fifty times its length
+BUSY: Final = f"{PARSING_MAX} bodies in YAML are being read already; retry, or send JSON"
 NO_CHUNKS: Final = "a watch requires HTTP/1.1, got HTTP/1.0"
 ASIDE_BYTES: Final = 16 * 1024  # of YAML, from where it is read and written in a thread
 WARNING_MAX: Final = 256  # characters of one warning where there are too many
@@ -61,6 +63,8 @@ class Received:
     query: Query
     now_ns: int
     user: UserInfo | None = None
+    impersonation: Headers = ()
+    decision: str = ""
 
 
 class Stream:
@@ -98,6 +102,7 @@ class Handler:
         self.committer: Committer | None = None
         self.streams: dict[Feed, list[Stream]] = {}
         self.closing = asyncio.Event()
+        self._parsing = 0  # bodies in YAML that are read in threads
         self.requests = 0
         self.events_sent = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,11 +136,17 @@ class Handler:
         task.add_done_callback(on_end)
 
     async def _read_in_thread(self, connection: Connection, message: Message) -> None:
+        if self._parsing >= PARSING_MAX:
+            self._refuse(connection, message, ApiError(429, "TooManyRequests", BUSY))
+            return
+        self._parsing += 1
         try:
             body = await asyncio.to_thread(from_yaml, bytes(message.body))
         except ApiError as error:
             self._refuse(connection, message, error)
             return
+        finally:
+            self._parsing -= 1
         message.headers[b"content-type"] = (
             APPLY_PATCH if media_type(message) == APPLY_PATCH else JSON
         ).encode()
@@ -149,9 +160,15 @@ class Handler:
             message.context = received = Received(info, path, query, self.clock())
             received.user = self._authenticate(connection, message, received.now_ns)
             message.client = received.user.name
+            received.impersonation = _read_impersonation(message)
+            if message.has_body and self.api.rbac is not None:
+                # Again when it is carried out: requests before it may change roles.
+                received.decision = "forbid"
+                self.api.authorize(received.user, received.impersonation, info)
+                received.decision = ""
         except ApiError as error:
             message.fault = (error.code, error.message)
-            message.keep = False
+            message.error = error
 
     def _authenticate(self, connection: Connection, message: Message, now_ns: int) -> UserInfo:
         """Returns the user of a request. Raises ApiError 401."""
@@ -179,22 +196,29 @@ class Handler:
             response = refusal(internal(f"{type(error).__name__}: {error}"))
         finally:
             committer.on_write()
-        code = 200 if isinstance(response, Watch) else response.status
-        self._record(message, code, request)
         if isinstance(response, Watch):
             if message.version == "1.0":
-                self._send(connection, message, refusal(bad_request(NO_CHUNKS)))
+                self._answer(connection, message, refusal(bad_request(NO_CHUNKS)), request)
             else:
+                self._record(message, 200, request)
                 self._start_task(connection, self._stream(connection, message, response))
         elif committer.is_durable(response.revision):
-            self._send(connection, message, response)
+            self._answer(connection, message, response, request)
         else:
             kept = response
 
             def durable(failure: str) -> None:
-                self._send(connection, message, make_write_error(failure) if failure else kept)
+                answer = make_write_error(failure) if failure else kept
+                self._answer(connection, message, answer, request)
 
             committer.call_when_durable(kept.revision, durable)
+
+    def _answer(
+        self, connection: Connection, message: Message, response: Response, request: Request
+    ) -> None:
+        """Answers a request that the API has carried out, or tried to."""
+        self._record(message, response.status, request)
+        self._send(connection, message, response)
 
     def _refuse(self, connection: Connection, message: Message, error: ApiError) -> None:
         """Answers a request that does not get as far as the API."""
@@ -208,22 +232,27 @@ class Handler:
             return
         impersonator = request.impersonator if request is not None else None
         user = impersonator or received.user
-        self.audit.record(
-            received.info,
-            message.target.decode("utf-8", "replace"),
-            user.to_object() if user is not None else {},
-            request.user.to_object() if request is not None and impersonator is not None else None,
-            message.header(b"user-agent"),
-            code,
-            received.now_ns,
-            self.clock(),
-        )
+        try:
+            self.audit.record(
+                received.info,
+                message.target.decode("utf-8", "replace"),
+                user.to_object() if user is not None else {},
+                request.user.to_object() if request is not None and impersonator is not None
+                else None,
+                message.header(b"user-agent"),
+                code,
+                received.now_ns,
+                self.clock(),
+                request.decision if request is not None else received.decision,
+            )  # fmt: skip
+        except OSError as error:  # it must not take the answer with it
+            log.error("cannot write the audit log: %s", error.strerror)
 
     def _request(self, message: Message, body: bytes) -> Request:
         """Returns the request as the API takes it. Raises ApiError."""
         if message.fault is not None:
             status, text = message.fault
-            error = ApiError(status, REASONS[status], text)
+            error = message.error or ApiError(status, REASONS[status], text)
             if status == 429:
                 error.headers["Retry-After"] = "1"
             raise error
@@ -246,7 +275,7 @@ class Handler:
             content_type,
             message.header(b"accept"),
             received.user,
-            _read_impersonation(message),
+            tuple(received.impersonation),
             message.header(b"user-agent"),
             message.header(b"host"),
             received.info,
@@ -274,8 +303,7 @@ class Handler:
             aside = _send_yaml(connection, message, response.status, headers, body)
             self._start_task(connection, aside)
         else:
-            body = to_yaml(body) if yaml and body else body
-            connection.reply(message, response.status, headers, body)
+            connection.reply(message, response.status, headers, _to_yaml(body) if yaml else body)
 
     async def _stream(self, connection: Connection, message: Message, watch: Watch) -> None:
         """Send what a watch has to say until its time is over."""
@@ -383,7 +411,15 @@ async def _send_yaml(
     connection: Connection, message: Message, status: int, headers: bytes, body: bytes
 ) -> None:
     """YAML that takes long to write, while others are served."""
-    connection.reply(message, status, headers, await asyncio.to_thread(to_yaml, body))
+    connection.reply(message, status, headers, await asyncio.to_thread(_to_yaml, body))
+
+
+def _to_yaml(body: bytes) -> bytes:
+    """Returns JSON as YAML; as it is, which is YAML too, if it is nested too deeply."""
+    try:
+        return to_yaml(body) if body else body
+    except RecursionError:
+        return body
 
 
 def join_events(feed: Feed, watch: Watch, visible: int) -> tuple[bytes, int]:
@@ -407,12 +443,18 @@ def _read_impersonation(message: Message) -> tuple[tuple[str, str], ...]:
         return ()
     try:
         return tuple(
-            (unquote(name.decode(), errors="strict"), value.decode())
+            (_read_header_name(name.decode()), value.decode())
             for name, value in (*message.headers.items(), *message.repeated)
             if name.startswith(IMPERSONATE)
         )
     except UnicodeDecodeError:
         raise bad_request("an Impersonate header is not UTF-8") from None
+
+
+def _read_header_name(name: str) -> str:
+    """Returns the name with its extra key decoded, which may have characters of no header."""
+    key = name.removeprefix(EXTRA)
+    return name if key == name else EXTRA + unquote(key, errors="strict")
 
 
 def header_lines(response: Response, content_type: str) -> bytes:

@@ -43,7 +43,7 @@ class Message:
     """One request as it came."""
 
     __slots__ = (
-        "body", "client", "context", "fault", "headers", "held", "keep", "lines", "method",
+        "body", "client", "context", "error", "fault", "headers", "held", "keep", "lines", "method",
         "overhead", "repeated", "size", "started", "target", "version", "waits",
     )  # fmt: skip
 
@@ -57,6 +57,7 @@ class Message:
         self.size = 0
         self.client = ""  # whose limits count, once the handler has admitted it
         self.context: Any = None  # the handler's
+        self.error: Any = None  # the handler's, of the fault
         self.held = 0  # bytes of the body that count
         self.started = False  # whether a part of the answer was sent
         self.keep = True  # the connection, after the answer
@@ -64,6 +65,12 @@ class Message:
         self.waits = False  # for 100 Continue, before it sends its body
         self.lines = 0  # of its head
         self.overhead = 0  # bytes that came after its head and are no body
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the headers announce a body."""
+        length = self.headers.get(b"content-length", b"0")
+        return b"transfer-encoding" in self.headers or length.strip(b"0 \t") != b""
 
     def header(self, name: bytes) -> str:
         """A header's value, or empty."""
@@ -95,7 +102,7 @@ class Connection(asyncio.Protocol):
         self.lost: Callable[[], None] | None = None  # called when the client goes away
         self._listener = listener
         self._loop = listener.loop
-        self._parser: Any = httptools.HttpRequestParser(self)
+        self._parser: Any = None  # a circle of references, which only a connection begins
         self._message = Message()
         self._queue: deque[Message] = deque()
         self._answering: Message | None = None
@@ -114,6 +121,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        self._parser = httptools.HttpRequestParser(self)
         self.peer_certificate = transport.get_extra_info("peercert")
         self._deadline = self._loop.time() + HEADER_SECONDS
         self._listener.connections[self] = None
@@ -250,8 +258,12 @@ class Connection(asyncio.Protocol):
             message.fault = (400, "the request has more than one Host header")
         elif message.method in REFUSED_METHODS:
             message.fault = (405, f"the method {message.method} is not supported")
+        elif b"upgrade" in headers and message.has_body:  # whose body the parser would not read
+            message.fault = (400, "a request to upgrade the connection must not have a body")
         if message.fault is None:
             self._admit(message)
+        if message.fault is not None:
+            message.keep = False
 
     def _admit(self, message: Message) -> None:
         """Lets the handler decide on the headers alone whether the body is read."""
@@ -403,6 +415,8 @@ class Connection(asyncio.Protocol):
     def start(self, message: Message, status: int, headers: bytes, length: int | None) -> None:
         """The head of an answer that comes in pieces; without a length, in chunks."""
         message.started = self._streaming = True
+        self._release(message)  # an answer may take hours, as that of a watch
+        message.body = b""
         self.transport.write(self._head(message, status, headers, length))
 
     def write(self, data: bytes) -> None:
@@ -444,9 +458,9 @@ class Listener:
     def __init__(self, answer: Answer, admit: Admit = admit_all) -> None:
         self.answer = answer
         self.admit = admit
-        self.bodies = BodyBudget()
-        self.limits = ConnectionLimits()
         self.loop = asyncio.get_running_loop()
+        self.bodies = BodyBudget()
+        self.limits = ConnectionLimits(self.loop.time)
         self.connections: dict[Connection, None] = {}
         self.closing = False
         self.swept_s = self.loop.time()

@@ -18,6 +18,7 @@ from stower.model.times import SECOND_NS, time_text
 
 Object = dict[str, Any]
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
+LAST_SECOND: Final = 253_402_300_799  # of the year 9999
 MAGIC: Final = b"k8s\0"
 UNKNOWN: Final = "k8s.io.apimachinery.pkg.runtime.Unknown"
 
@@ -179,12 +180,13 @@ def _convert_value(value: Any, kind: Type | None) -> Any:
     name = kind.name.rpartition(".")[2] if kind is not None else ""
     if name == "Quantity":
         return found.string
-    if name == "Time":
-        return time_text(found.seconds * SECOND_NS) if found.HasField("seconds") else None
-    if name == "MicroTime":
+    if name in ("Time", "MicroTime"):
         if not found.HasField("seconds"):
             return None
-        return time_text(found.seconds * SECOND_NS)[:-1] + f".{found.nanos // 1000:06d}Z"
+        if not 0 <= found.seconds <= LAST_SECOND or not 0 <= found.nanos < SECOND_NS:
+            raise BadProtobufError(f"the time {found.seconds} s, {found.nanos} ns is out of range")
+        text = time_text(found.seconds * SECOND_NS)
+        return text if name == "Time" else text[:-1] + f".{found.nanos // 1000:06d}Z"
     if name == "IntOrString":
         return found.strVal if found.type == 1 else found.intVal
     if kind is not None and kind.form == "any":

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import hmac
 import logging
+import resource
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,7 @@ from stower.api.expiry import EventExpiry
 from stower.api.server import Api
 from stower.apiserver.audit import Audit
 from stower.apiserver.authentication import Access
+from stower.apiserver.client_limits import HANDSHAKE_SECONDS
 from stower.apiserver.database import Committer, Database, StateError, WriteError
 from stower.apiserver.handler import Handler, server_context
 from stower.apiserver.http import Listener
@@ -32,6 +34,7 @@ LOOPBACK: Final = "127.0.0.1"
 HOSTS: Final = (LOOPBACK, "::1", "localhost", "kubernetes", "kubernetes.default.svc")
 TOKEN: Final = "token"
 BACKLOG: Final = 512
+FILES_MAX: Final = 16_384
 EVENT_TTL_SECONDS: Final = 3600.0
 LOOKS_PER_TTL: Final = 60  # so an Event is kept for a sixtieth longer at most
 SHUTDOWN_SECONDS: Final = 2.0  # for answers that are owed
@@ -120,6 +123,14 @@ def _ignore_lost_clients(loop: asyncio.AbstractEventLoop, context: dict[str, Any
         loop.default_exception_handler(context)
 
 
+def _raise_file_limit() -> None:
+    """Lets the process open as many files as it may: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 @contextlib.asynccontextmanager
 async def run_server(options: Options) -> AsyncIterator[RunningServer]:
     """A server for as long as the block lasts. Raises StateError and OSError."""
@@ -149,6 +160,7 @@ async def run_server(options: Options) -> AsyncIterator[RunningServer]:
             await committer.flush()
         except WriteError as error:
             raise StateError(f"{folder}: cannot write the built-in objects: {error}") from None
+        _raise_file_limit()
         listener = Listener(handler, handler.admit)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_ignore_lost_clients)
@@ -159,7 +171,7 @@ async def run_server(options: Options) -> AsyncIterator[RunningServer]:
             options.port,
             ssl=server_context(folder / "pki"),
             backlog=BACKLOG,
-            ssl_handshake_timeout=10,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
             ssl_shutdown_timeout=2,
         )
         expiring = None

@@ -1,5 +1,6 @@
 """Parses the target of an HTTP request into a decoded path and query."""
 
+import re
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
@@ -20,10 +21,9 @@ def parse_target(target: bytes) -> tuple[str, Query]:
         text = target.decode()
         if not text.startswith("/"):
             scheme, _, rest = text.partition("://")
-            if scheme not in SCHEMES:
+            if scheme.lower() not in SCHEMES:
                 raise bad_request("the target of the request must be a path that begins with /")
-            _, slash, text = rest.partition("/")
-            text = slash + text
+            text = "/" + re.sub(r"^[^/?]*/?", "", rest)
         path, _, query = text.partition("?")
         if "%" in path:
             if "%2f" in path.lower() or "%00" in path:

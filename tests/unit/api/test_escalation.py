@@ -1,5 +1,7 @@
 """Nobody grants by roles and bindings what they do not hold themselves."""
 
+import time
+
 import pytest
 
 from tests.unit.api.role_cluster import JO, RBAC, READ_PODS, Object, RoleCluster
@@ -148,6 +150,116 @@ def test_an_aggregated_role_is_bound_with_all_that_it_gathers() -> None:
     cluster.role("spy", [SECRETS], metadata={"labels": {"to": "view"}})
     where = f"{RBAC}/clusterrolebindings"
     assert 403 == cluster.ask("POST", where, binding("ClusterRole", "view"), user="jo")[0]
+
+
+def test_aggregation_is_followed_to_its_end() -> None:
+    """As the controller that gathers rules would; a circle ends."""
+    cluster = RoleCluster()
+
+    def aggregated(name: str, of: str, label: str) -> None:
+        rule = {"clusterRoleSelectors": [{"matchLabels": {"to": of}}]}
+        cluster.role(name, [], aggregationRule=rule, metadata={"labels": {"to": label}})
+
+    aggregated("admin", "admin", "view")
+    aggregated("edit", "view", "admin")
+    cluster.role("pods", [READ_PODS], metadata={"labels": {"to": "view"}})
+    cluster.bind("ClusterRole", "admin", JO)
+    assert 200 == cluster.ask("GET", "/api/v1/pods", user="jo")[0]
+
+
+def test_a_change_of_labels_grants_and_is_checked() -> None:
+    cluster = managed()
+    rule = {"clusterRoleSelectors": [{"matchLabels": {"to": "view"}}]}
+    cluster.role("view", [], aggregationRule=rule)
+    cluster.role("spy", [SECRETS])
+    patch = {"metadata": {"labels": {"to": "view"}}}
+    path = f"{RBAC}/clusterroles/spy"
+    merge = "application/merge-patch+json"
+    assert 403 == cluster.ask("PATCH", path, patch, "jo", (), merge)[0]
+    assert 200 == cluster.ask("PATCH", path, patch, "", (), merge)[0]
+
+
+def test_escalate_in_one_namespace_is_no_right_in_another() -> None:
+    cluster = managed()
+    rule = {"apiGroups": [GROUP], "resources": ["roles"], "verbs": ["escalate"]}
+    cluster.role("escalator", [rule], "default")
+    cluster.bind("Role", "escalator", JO, "default")
+    for namespace, code in (("default", 201), ("kube-system", 403)):
+        path = f"{RBAC}/namespaces/{namespace}/roles"
+        assert code == cluster.ask("POST", path, role("r", EVERYTHING), user="jo")[0]
+
+
+def test_a_rule_that_multiplies_out_is_refused_at_once() -> None:
+    names = [f"n{i}" for i in range(300)]
+    rule = {"verbs": names, "apiGroups": names, "resources": names}
+    began = time.process_time()
+    code, answer = managed().ask("POST", f"{RBAC}/clusterroles", role("r", rule), user="jo")
+    assert (403, True) == (code, len(answer["message"]) < 50_000)
+    held = managed({"verbs": ["*"], "apiGroups": ["*"], "resources": names})
+    code, answer = held.ask("POST", f"{RBAC}/clusterroles", role("r", rule), user="jo")
+    assert (403, True) == (code, "more than 10,000 single things" in answer["message"])
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "field"),
+    [
+        ("clusterroles", {"rules": [{"apiGroups": [""], "resources": ["pods"]}]}, "rules[0].verbs"),
+        ("clusterroles", {"rules": [{"verbs": ["get"]}]}, "rules[0].apiGroups"),
+        (
+            "clusterroles",
+            {"rules": [{**READ_PODS, "nonResourceURLs": ["/"]}]},
+            "rules[0].nonResourceURLs",
+        ),
+        ("clusterroles", {"aggregationRule": {}}, "aggregationRule.clusterRoleSelectors"),
+        (
+            "clusterroles",
+            {"aggregationRule": {"clusterRoleSelectors": [
+                {"matchExpressions": [{"key": "a", "operator": "Foo"}]}
+            ]}},
+            "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].operator",
+        ),
+        (
+            "namespaces/default/roles",
+            {"rules": [{"verbs": ["get"], "nonResourceURLs": ["/"]}]},
+            "rules[0].nonResourceURLs",
+        ),
+        ("clusterrolebindings", {"roleRef": {"kind": "Role", "name": "r"}}, "roleRef.kind"),
+        ("clusterrolebindings", {"roleRef": {"kind": "ClusterRole"}}, "roleRef.name"),
+        (
+            "clusterrolebindings",
+            {"roleRef": {"kind": "ClusterRole", "name": "r", "apiGroup": "foo"}},
+            "roleRef.apiGroup",
+        ),
+        (
+            "clusterrolebindings",
+            {"roleRef": {"kind": "ClusterRole", "name": "a/b"}},
+            "roleRef.name",
+        ),
+        (
+            "clusterrolebindings",
+            {"roleRef": {"kind": "ClusterRole", "name": "r"},
+             "subjects": [{"kind": "ServiceAccount", "name": "a"}]},
+            "subjects[0].namespace",
+        ),
+        (
+            "namespaces/default/rolebindings",
+            {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "Foo", "name": "a"}]},
+            "subjects[0].kind",
+        ),
+        (
+            "namespaces/default/rolebindings",
+            {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User"}]},
+            "subjects[0].name",
+        ),
+    ],
+)  # fmt: skip
+def test_a_role_or_binding_that_makes_no_sense_is_refused(
+    kind: str, body: Object, field: str
+) -> None:
+    code, answer = RoleCluster().ask("POST", f"{RBAC}/{kind}", {"metadata": {"name": "x"}, **body})
+    assert 422 == code
+    assert field in {cause["field"] for cause in answer["details"]["causes"]}
 
 
 def test_apply_is_checked_and_needs_the_verb_create_where_it_creates() -> None:

@@ -75,6 +75,17 @@ def test_the_user_has_the_groups_uid_and_extra_that_the_headers_name(
     assert want == whoami(cluster, headers)
 
 
+def test_the_first_user_counts() -> None:
+    headers = (*NOBODY, ("impersonate-user", "eve"))
+    assert "nobody" == whoami(RoleCluster(), headers)["username"]
+
+
+@pytest.mark.parametrize("name", ["system:serviceaccount:UPPER:x", "system:serviceaccount:x:a b"])
+def test_what_is_no_service_account_is_a_user_of_that_name(name: str) -> None:
+    user = whoami(RoleCluster(), (("impersonate-user", name),))
+    assert (name, ["system:authenticated"]) == (user["username"], user["groups"])
+
+
 def test_without_roles_everybody_may_impersonate() -> None:
     cluster = RoleCluster()
     cluster.api.rbac = cluster.api.context.rbac = None
@@ -126,8 +137,10 @@ def test_each_part_of_a_user_needs_the_right_to_impersonate_it(
     code, answer = cluster.ask("POST", REVIEW, {}, user="jo", impersonation=headers)
     assert (403, "Forbidden") == (code, answer["reason"])
     assert 'User "jo" cannot impersonate resource' in answer["message"]
-    kinds = rule["resources"][1:] or rule["resources"]
-    cluster.role("some", [{**rule, "resources": kinds, "verbs": ["get", "list", "*/x"]}])
+    part = {**rule, "verbs": ["impersonate"], "resources": rule["resources"][:1]}
+    if part["resources"] == rule["resources"]:
+        part["verbs"] = ["get", "list", "*/x"]
+    cluster.role("some", [part])
     cluster.bind("ClusterRole", "some", JO)
     assert 403 == cluster.ask("POST", REVIEW, {}, user="jo", impersonation=headers)[0]
     cluster.role("all", [{**rule, "verbs": ["impersonate"]}])

@@ -142,7 +142,7 @@ def test_a_token_ends_with_its_time_and_its_account() -> None:
     assert not is_valid(cluster, token)
 
 
-@pytest.mark.parametrize("seconds", [-1, 1, 599, 2**32 + 1, 10**18])
+@pytest.mark.parametrize("seconds", [-1, 0, 1, 599, 2**32 + 1, 10**18])
 def test_the_time_of_a_token_is_bounded(seconds: int) -> None:
     body = {"spec": {"expirationSeconds": seconds}}
     code, answer = with_account().ask("POST", f"{ACCOUNTS}/robot/token", body)
@@ -154,6 +154,12 @@ def test_the_time_of_a_token_is_bounded(seconds: int) -> None:
 def test_a_time_that_is_no_number_of_seconds_is_a_bad_request(seconds: Any) -> None:
     body = {"spec": {"expirationSeconds": seconds}}
     assert 400 == with_account().ask("POST", f"{ACCOUNTS}/robot/token", body)[0]
+
+
+@pytest.mark.parametrize("audiences", [["a" * 2_000], ["a"] * 33])
+def test_audiences_are_bounded(audiences: list[str]) -> None:
+    body = {"spec": {"audiences": audiences}}
+    assert 422 == with_account().ask("POST", f"{ACCOUNTS}/robot/token", body)[0]
 
 
 @pytest.mark.parametrize("name", ["name", "namespace"])

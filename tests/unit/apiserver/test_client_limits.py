@@ -146,11 +146,12 @@ def test_handshakes_under_way_are_bounded(server: Keeper, monkeypatch: pytest.Mo
     pending = [server.listener() for _ in range(2)]
     with pytest.raises(ConnectionRefusedError):
         server.listener()
-    pending.pop()
-    gc.collect()
+    server.loop.advance(client_limits.HANDSHAKE_SECONDS + 2)
     send(server, "a", 1)
     send(server, "b", 1)
-    assert 2 == len(server.kept), "what is connected counts no more"
+    send(server, "c", 1)
+    assert 3 == len(server.kept), "what is connected or has failed counts no more"
+    assert 2 == len(pending), "whether or not it is still in memory"
 
 
 def test_connections_of_a_client_are_bounded(
@@ -162,7 +163,11 @@ def test_connections_of_a_client_are_bounded(
     status, _, body = send(server, "a", 1).answer()
     assert (429, b"too many connections of one user: limit is 2") == (status, body)
     send(server, "b", 1)
-    assert b"too many connections: limit is 3" == send(server, "c", 1).answer()[2]
+    refused = send(server, "c", 1)
+    _, headers, body = refused.answer()
+    assert (b"too many connections: limit is 3", "close") == (body, headers["connection"])
+    server.loop.advance(2)
+    assert refused.ended(), "what is refused does not stay"
     client_of(first).leave()
     send(server, "a", 1)
     assert 4 == len(server.kept)
@@ -192,6 +197,29 @@ def test_refusals_are_status_objects_and_name_when_to_retry(
     assert 0 == server.listener.bodies.held
     server.wire = server.connect()
     assert 200 == server.raw("GET", CONFIG_MAPS)[0]
+    server.end()
+
+
+def test_a_watch_holds_no_body() -> None:
+    server = MemoryApi()
+    body = b"x" * 1000
+    server.wire.send(f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nContent-Length: 1000\r\n", body)
+    server.flush()
+    assert 200 == server.wire.answer()[0]
+    assert 0 == server.listener.bodies.held
+    server.end()
+
+
+def test_a_body_of_a_user_without_the_right_is_not_read() -> None:
+    server = MemoryApi(by_roles=True)
+    server.wire = server.connect({"subject": ((("commonName", "eve"),),)})
+    server.wire.authority = "Host: x\r\n"
+    head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nContent-Length: 1000\r\n"
+    server.wire.send(f"{head}Content-Type: application/yaml\r\n")
+    status, headers, body = server.wire.answer()
+    assert (403, "Forbidden", "close") == (
+        status, json.loads(body)["reason"], headers["connection"]
+    )  # fmt: skip
     server.end()
 
 

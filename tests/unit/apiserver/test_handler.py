@@ -350,6 +350,58 @@ def test_each_request_is_one_line_of_the_audit_log(tmp_path: Path) -> None:
     assert 6 == len({line["auditID"] for line in lines_of(path)[1:]})
 
 
+def test_impersonation_is_read_from_all_headers_and_logged(tmp_path: Path) -> None:
+    path = tmp_path / "audit.ndjson"
+    server = MemoryApi(by_roles=True, audit=path)
+    server.wire.authority += (
+        "Impersonate-User: eve\r\nimpersonate-group: dev\r\nImpersonate-Group: ops\r\n"
+        "Impersonate-Extra-example.com%2Fscope: a\r\n"
+    )
+    status, answer = server.call("POST", REVIEW, REVIEW_BODY)
+    assert 201 == status
+    info = answer["status"]["userInfo"]
+    assert ("eve", ["dev", "ops", "system:authenticated"]) == (info["username"], info["groups"])
+    assert {"example.com/scope": ["a"]} == info["extra"]
+    assert 403 == server.raw("GET", CONFIG_MAPS)[0]
+    server.wire.authority += "Impersonate-%75ser: x\r\n"
+    assert 400 == server.raw("GET", CONFIG_MAPS)[0]
+    server.end()
+    first, second, third = lines_of(path)
+    assert ("admin", "eve") == (first["user"]["username"], first["impersonatedUser"]["username"])
+    decision = "authorization.k8s.io/decision"
+    assert "allow" == first["annotations"][decision]
+    assert ("forbid", 403) == (
+        second["annotations"][decision], second["responseStatus"]["code"]
+    )  # fmt: skip
+    assert ("forbid", 400) == (third["annotations"][decision], third["responseStatus"]["code"])
+
+
+def test_the_audit_log_has_the_decision_of_the_authorizer_and_the_answer(tmp_path: Path) -> None:
+    path = tmp_path / "audit.ndjson"
+    server = MemoryApi(by_roles=True, audit=path, database=Database(tmp_path))
+    assert 403 == server.raw("DELETE", "/api/v1/namespaces/default")[0], "by admission"
+    with locked(tmp_path):
+        assert 500 == server.raw("POST", CONFIG_MAPS, config_map("m"))[0]
+    server.end()
+    protected, lost = lines_of(path)
+    decision = "authorization.k8s.io/decision"
+    assert ("allow", 403) == (
+        protected["annotations"][decision], protected["responseStatus"]["code"]
+    )  # fmt: skip
+    assert ("allow", 500) == (lost["annotations"][decision], lost["responseStatus"]["code"])
+
+
+def test_an_audit_log_that_cannot_be_written_takes_no_answer_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = MemoryApi(audit=Path("/dev/full"))
+    with caplog.at_level(logging.ERROR):
+        assert 201 == server.raw("POST", CONFIG_MAPS, config_map("m"))[0]
+    assert "cannot write the audit log: No space left on device" in caplog.text
+    assert 200 == server.raw("GET", f"{CONFIG_MAPS}/m")[0]
+    server.end()
+
+
 # Writes on disk
 
 

@@ -264,6 +264,17 @@ def test_an_upgrade_is_ignored_and_the_request_answered(server: Echo) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+@pytest.mark.parametrize("body", ["Content-Length: 2", "Transfer-Encoding: chunked"])
+def test_an_upgrade_with_a_body_is_refused(server: Echo, body: str) -> None:
+    """The parser would not read the body, and the request would be another one."""
+    wire = server.connect()
+    wire.send(f"DELETE / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n{body}\r\n", b"{}")
+    assert (400, b"a request to upgrade the connection must not have a body") == wire.answer()[::2]
+    wire = server.connect()
+    wire.send("GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 0\r\n")
+    assert 200 == wire.answer()[0]
+
+
 def test_incomplete_headers_close_the_connection_after_a_timeout(server: Echo, sent: bytes) -> None:
     wire = server.connect()
     wire.connection.sendall(sent)
