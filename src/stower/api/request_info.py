@@ -72,8 +72,8 @@ def read_request_info(method: str, path: str, query: Query) -> RequestInfo:
     elif not name and verb == "delete":
         verb = "deletecollection"
     return RequestInfo(
-        verb, group, version, resource, subresource, namespace, name,
-        in_namespace=in_namespace, is_malformed=malformed,
+        verb, group, version, resource, subresource, namespace, name, "", True, in_namespace,
+        malformed,
     )  # fmt: skip
 
 

@@ -171,11 +171,12 @@ class Api:
 
     def _dispatch(self, request: Request) -> Response | Watch:
         info = request.info
-        request.decision = "forbid"
-        user = self.authorize(request.user, request.impersonation, info)
+        if request.impersonation or self.rbac is not None:
+            request.decision = "forbid"
+            user = self.authorize(request.user, request.impersonation, info)
+            if request.impersonation:
+                request.impersonator, request.user = request.user, user
         request.decision = "allow"
-        if request.impersonation:
-            request.impersonator, request.user = request.user, user
         if info.is_resource:
             return self._resource(request, info)
         path = info.path.rstrip("/") or "/"

@@ -32,20 +32,20 @@ class BodyBudget:
 
     def __init__(self) -> None:
         self.held = 0
-        self._by_client: Counter[str] = Counter()
+        self._by_client: dict[str, int] = {}
 
     def take(self, client: str, size: int) -> bool:
         """Counts bytes of a client; returns whether there is room for them."""
         self.held += size
-        self._by_client[client] += size
-        return self.held <= BODIES_BYTES_MAX and self._by_client[client] <= CLIENT_BYTES_MAX
+        own = self._by_client[client] = self._by_client.get(client, 0) + size
+        return self.held <= BODIES_BYTES_MAX and own <= CLIENT_BYTES_MAX
 
     def give_back(self, client: str, size: int) -> None:
         """Forgets bytes that were taken."""
         self.held -= size
-        self._by_client[client] -= size
-        if not self._by_client[client]:
-            del self._by_client[client]
+        own = self._by_client.pop(client) - size
+        if own:
+            self._by_client[client] = own
 
 
 class ConnectionLimits:

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from stower.api.errors import ApiError, bad_request, internal
 from stower.api.impersonation import EXTRA, PREFIX, Headers
-from stower.api.request_info import Query, RequestInfo, read_request_info
+from stower.api.request_info import Query, RequestInfo
 from stower.api.requests import APPLY_PATCH, JSON, Request, Response, refusal
 from stower.api.server import Api
 from stower.api.users import UserInfo
@@ -28,7 +28,7 @@ from stower.apiserver.documents import from_yaml, to_yaml
 from stower.apiserver.http import Connection, Message
 from stower.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from stower.apiserver.protobuf import BadProtobufError, Decoder
-from stower.apiserver.targets import parse_target
+from stower.apiserver.targets import read_target
 
 WATCH_SECONDS: Final = 3600  # where the client does not say
 WATCH_SECONDS_MAX: Final = 24 * 3600
@@ -155,8 +155,7 @@ class Handler:
     def admit(self, connection: Connection, message: Message) -> None:
         """Decides by the headers alone whether a request is read. See http.Admit."""
         try:
-            path, query = parse_target(message.target)
-            info = read_request_info(message.method, path, query)
+            info, path, query = read_target(message.method, message.target)
             message.context = received = Received(info, path, query, self.clock())
             received.user = self._authenticate(connection, message, received.now_ns)
             message.client = received.user.name
@@ -217,7 +216,8 @@ class Handler:
         self, connection: Connection, message: Message, response: Response, request: Request
     ) -> None:
         """Answers a request that the API has carried out, or tried to."""
-        self._record(message, response.status, request)
+        if self.audit is not None:
+            self._record(message, response.status, request)
         self._send(connection, message, response)
 
     def _refuse(self, connection: Connection, message: Message, error: ApiError) -> None:
@@ -439,7 +439,10 @@ def join_events(feed: Feed, watch: Watch, visible: int) -> tuple[bytes, int]:
 
 def _read_impersonation(message: Message) -> tuple[tuple[str, str], ...]:
     """Returns the Impersonate headers. Raises ApiError 400 for one that is not UTF-8."""
-    if not any(name.startswith(IMPERSONATE) for name in message.headers):
+    for name in message.headers:
+        if name.startswith(IMPERSONATE):
+            break
+    else:
         return ()
     try:
         return tuple(

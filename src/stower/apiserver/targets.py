@@ -1,14 +1,32 @@
 """Parses the target of an HTTP request into a decoded path and query."""
 
 import re
+from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from stower.api.errors import bad_request
-from stower.api.request_info import Query
+from stower.api.request_info import Query, RequestInfo, read_request_info
 
 QUERY_FIELDS_MAX: Final = 64
 SCHEMES: Final = ("http", "https")
+# Of targets whose meaning is kept: those of collections, which clients ask for again and again.
+KEPT_BYTES: Final = 256
+KEPT_SLASHES: Final = 6
+
+
+def read_target(method: str, target: bytes) -> tuple[RequestInfo, str, Query]:
+    """Returns what a request asks for, and its decoded path and query. Raises ApiError 400."""
+    if len(target) <= KEPT_BYTES and target.count(b"/") <= KEPT_SLASHES:
+        return _read_short(method, target)
+    path, query = parse_target(target)
+    return read_request_info(method, path, query), path, query
+
+
+@lru_cache(maxsize=1024)
+def _read_short(method: str, target: bytes) -> tuple[RequestInfo, str, Query]:
+    path, query = parse_target(target)
+    return read_request_info(method, path, query), path, query
 
 
 def parse_target(target: bytes) -> tuple[str, Query]:
