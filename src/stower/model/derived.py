@@ -1,12 +1,23 @@
 """Keeps what is derived from an object for as long as the object is in use."""
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 ENTRIES_MAX: Final = 4096  # then it is emptied: more objects than a step deals with
 
 Source = TypeVar("Source")
 Result = TypeVar("Result")
+
+
+_ALL: Final[list[dict[int, Any]]] = []  # what each Derived keeps
+
+
+def forget(source: object) -> None:
+    """Drops whatever is kept of an object that is in use no more: it may have megabytes."""
+    key = id(source)  # an object that is kept has its id for itself
+    for known in _ALL:
+        if key in known:
+            del known[key]
 
 
 class Derived(Generic[Source, Result]):
@@ -17,6 +28,7 @@ class Derived(Generic[Source, Result]):
     def __init__(self, compute: Callable[[Source], Result]) -> None:
         self._compute = compute
         self._known: dict[int, tuple[Source, Result]] = {}
+        _ALL.append(self._known)
 
     def of(self, source: Source) -> Result:
         """Returns the result for the object."""

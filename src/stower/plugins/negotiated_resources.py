@@ -26,6 +26,7 @@ from stower.devices.negotiation.claims import (
     party_names,
     terms_fault,
 )
+from stower.devices.negotiation.known_negotiations import KnownNegotiations
 from stower.devices.negotiation.scheduling import (
     WAITS_FOR_ALLOCATION,
     WAITS_FOR_DEALLOCATION,
@@ -61,7 +62,7 @@ from stower.plugins.node_affinity import match_term
 from stower.plugins.node_allocatable import RejectionCodes
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
-from stower.state.devices import Devices, claim_refs, distinct_claim_refs
+from stower.state.devices import claim_refs, distinct_claim_refs
 from stower.state.shapes import Shape
 
 NOT_SELECTED: Final = "node(s) other than the selected one"
@@ -85,34 +86,6 @@ class NegotiatedResourcesArgs(Args, frozen=True, rename="camel"):
     selection_timeout: str = "30s"
     refresh_period: str = "30s"
     binding_timeout: str = "10m0s"
-
-
-class _Known:
-    """A pod's negotiation, and the rejections of nodes that are found when they are asked for."""
-
-    def __init__(self, negotiation: PodNegotiation) -> None:
-        self.negotiation = negotiation
-        self.refused: list[tuple[Rejection, Bools | list[int]]] | None = None
-
-
-class _KnownNegotiations:
-    """What was read since an object about negotiations or a node has changed, by the pod's uid:
-    each plugin point of an attempt reads it."""
-
-    def __init__(self, devices: Devices) -> None:
-        self._generations = (-1,) * 5
-        self._by_uid: dict[str, _Known] = {}
-
-    def at(self, state: ClusterState) -> dict[str, _Known]:
-        """Returns what holds for the state's objects."""
-        now = (
-            state.devices.claim_generation, state.negotiations.generation, state.groups.generation,
-            state.node_log.position, state.row_limit,
-        )  # fmt: skip
-        if now != self._generations:
-            self._generations = now
-            self._by_uid.clear()
-        return self._by_uid
 
 
 class NegotiatedResources(Plugin):
@@ -175,10 +148,10 @@ class NegotiatedResources(Plugin):
 
     def negotiation(self, pod: Pod, state: ClusterState) -> PodNegotiation:
         """Returns the pod's negotiation as the API has it."""
-        known = state.devices.extension(_KnownNegotiations).at(state)
-        found = known.get(pod.metadata.uid)
+        known = state.devices.extension(KnownNegotiations)
+        found = known.at(state).get(pod.metadata.uid)
         if found is None or found.negotiation.pod is not pod:
-            found = known[pod.metadata.uid] = _Known(self._read(pod, state))
+            found = known.add(pod, self._read(pod, state), state)
         return found.negotiation
 
     def _read(self, pod: Pod, state: ClusterState) -> PodNegotiation:
@@ -227,7 +200,7 @@ class NegotiatedResources(Plugin):
         negotiation = self.negotiation(pod, state)
         if not negotiation.parties:
             return None
-        known = state.devices.extension(_KnownNegotiations).at(state)[pod.metadata.uid]
+        known = state.devices.extension(KnownNegotiations).at(state)[pod.metadata.uid]
         if known.refused is None:
             known.refused = [*self._find_refused(negotiation, state)]
         codes = np.zeros(state.row_limit, np.int64)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
+from stower.model.derived import forget
 from stower.model.errors import InvariantError
 from stower.model.kinds import Pod
 from stower.model.resources import Claimed
@@ -31,7 +32,8 @@ from stower.state.shapes import Shape, ShapeTable
 from stower.state.tallies import Condition, Tallies, Tally, is_same_class
 from stower.state.volumes import Volumes
 
-# New pods kept for plugins that follow arrivals; they read them with every pod that is placed.
+# New pods kept for plugins that follow arrivals; they read them with every pod that is placed. By
+# uid: what is deleted is not kept.
 ADDED_PODS_MAX: Final = 4_096
 
 
@@ -81,7 +83,8 @@ class ClusterState(NodeRows):
         self.other_scheduler_pods: dict[str, Pod] = {}  # by uid: pods without a node
         # The last new pods, oldest first, and their number since the start. They may be deleted by
         # now. Not undone with a trial: pods that a trial added no longer exist.
-        self.added_pods: deque[PodEntry] = deque(maxlen=ADDED_PODS_MAX)
+        self._gone: list[Pod] = []  # pods that were replaced or removed since the step began
+        self.added_pods: deque[str] = deque(maxlen=ADDED_PODS_MAX)
         self.added_pod_count = 0
         # By node name, the pods that are nominated to it, by uid.
         self.nominated_pods: dict[str, dict[str, PodEntry]] = {}
@@ -92,6 +95,8 @@ class ClusterState(NodeRows):
         """Forgets everything but the time and what it was created with; it is filled again from
         the API objects. The parts of the state are new objects, its pods keep their entries."""
         entries, now_ns = {**self.former_entries, **self.pods}, self.now_ns
+        for pod in (*self._gone, *(entry.pod for entry in entries.values())):
+            forget(pod)
         has_composite_groups = self.groups.has_composite_groups
         ClusterState.__init__(self, self.is_counting_claims)
         self.former_entries = entries
@@ -114,8 +119,13 @@ class ClusterState(NodeRows):
         return self.tallies.register(conditions, live, self.placed_pods())
 
     def begin_step(self, now_ns: int) -> None:
-        """Starts a step: nothing holds a tally or a term, so that unused ones may be dropped."""
+        """Starts a step: nothing holds a tally, a term or a pod that is gone, so that they may be
+        dropped."""
         self.now_ns = now_ns
+        if self._gone:
+            for pod in self._gone:
+                forget(pod)
+            self._gone.clear()
         if self.tallies.by_conditions:
             self.tallies.begin_step()
         if self.carried_terms.terms:
@@ -241,7 +251,7 @@ class ClusterState(NodeRows):
         if entry.uid in self.pods:
             raise InvariantError(f"cannot add pod {pod.key}: uid {entry.uid} exists already")
         self._insert_entry(entry)
-        self.added_pods.append(entry)
+        self.added_pods.append(entry.uid)
         self.added_pod_count += 1
         return entry
 
@@ -261,6 +271,8 @@ class ClusterState(NodeRows):
             self.groups.remove_pod(entry)
         if self.journal.is_recording:
             self.journal.log(self._insert_entry, entry)
+        elif not self.journal.is_undoing:
+            self._gone.append(entry.pod)
 
     def _move(self, entry: PodEntry, pod: Pod, shape: Shape, node_name: str) -> None:
         """Replaces the pod's object and places it on this node; an empty name is no node."""
@@ -289,6 +301,8 @@ class ClusterState(NodeRows):
         """Replaces the pod's object and shape where it is."""
         if self.journal.is_recording:
             self.journal.log(self._set_view, entry, entry.pod, entry.shape)
+        elif pod is not entry.pod and not self.journal.is_undoing:
+            self._gone.append(entry.pod)
         group_name = pod.group_name
         changes_group = entry.group_name != group_name  # its label was changed
         if changes_group and entry.group_name:

@@ -5,8 +5,7 @@ after a restart, the existing pods. It leaves out devices that several nodes rea
 such a device would change all these nodes.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +27,6 @@ from stower.model.resources import CPU, MEMORY
 from stower.state.arrays import Bools, Floats, Ints
 from stower.state.cluster import ClusterState
 from stower.state.devices import UNUSED, Devices, DeviceUsage, PoolID, claim_refs
-from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
 # Pods whose claims were not there yet when they came: so many are remembered, and so many of them
@@ -69,7 +67,7 @@ class Book:
         self._fits = devices.extension(FitCache)
         self._inventory = devices.extension(Inventory)
         self._arrived = 0
-        self._late: deque[PodEntry] = deque(maxlen=LATE_MAX)
+        self._late: dict[str, None] = {}  # uids, the longest first
         self._start_over()
 
     def _start_over(self) -> None:
@@ -134,23 +132,30 @@ class Book:
         """Count the pods that have come since, unless in a trial (see Plugin.learn)."""
         if state.journal.is_in_trial:
             return
-        late = [self._late.popleft() for _ in range(min(LATE_TRIES, len(self._late)))]
         new = state.added_pod_count - self._arrived
-        entries: Iterable[PodEntry]
+        uids: list[str]
         if new > len(state.added_pods) and not self._arrived:
-            entries = [*state.pods.values()]
+            uids = [*state.pods]
         else:
-            entries = [*islice(reversed(state.added_pods), new)][::-1]
+            uids = [*dict.fromkeys(islice(reversed(state.added_pods), new))][::-1]
+        for uid in uids:
+            self._late.pop(uid, None)
+        late = [*islice(self._late, LATE_TRIES)]
+        for uid in late:
+            del self._late[uid]
         self._arrived = state.added_pod_count
         if self._kinds.is_full:
             self._start_over()
         requests = []
-        for entry in (*late, *entries):
-            if state.pods.get(entry.uid) is not entry:
+        for uid in (*late, *uids):
+            entry = state.pods.get(uid)
+            if entry is None:
                 continue
             request = self._request(entry.pod, entry.shape)
             if request is None:
-                self._late.append(entry)
+                if len(self._late) >= LATE_MAX:
+                    del self._late[next(iter(self._late))]
+                self._late[uid] = None
             else:
                 requests.append(request)
         if requests:

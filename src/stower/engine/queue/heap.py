@@ -18,8 +18,9 @@ class HeapMember(Protocol):
 
 M = TypeVar("M", bound=HeapMember)
 
-# Below this many entries, removing withdrawn ones is not worth a pass.
-SWEEP_MIN: Final = 64
+# Below this many entries, removing withdrawn ones is not worth a pass. Each may hold a pod that is
+# gone, which may have megabytes.
+SWEEP_MIN: Final = 8
 
 
 class LazyHeap(list[tuple[Any, int, M]]):

@@ -1,0 +1,93 @@
+"""Pods that are deleted or replaced are not kept, whatever they asked for."""
+
+import gc
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from stower.assembly import build_engine
+from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
+from stower.model.kinds import Pod
+from tests.builders import make_node
+
+SECOND_NS = 10**9
+KEPT_MAX = 10
+CONTAINER = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+TERM = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}
+SPECS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "claims": {"resourceClaims": [{"name": "c", "resourceClaimName": "gone"}]},
+    "volumes": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}]},
+    "affinity": {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}
+    },
+    "spread": {
+        "topologySpreadConstraints": [
+            {**TERM, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+        ]
+    },
+    "ports": {
+        "containers": [{**CONTAINER, "ports": [{"containerPort": 80, "hostPort": 80}]}]
+    },
+    "group": {"schedulingGroup": {"podGroupName": "gone"}},
+    "nominated": {"priority": 10},
+    "gated": {"schedulingGates": [{"name": "example.com/wait"}]},
+    "of another scheduler": {"schedulerName": "another"},
+    "nowhere": {"nodeSelector": {"no": "where"}},
+    "placed": {"nodeName": "n1"},
+    "placed nowhere": {"nodeName": "n9"},
+}  # fmt: skip
+
+
+def make(name: str, spec: dict[str, Any], version: int) -> Pod:
+    fields = {"schedulerName": "default-scheduler", "containers": [CONTAINER], **spec}
+    labels = {"version": str(version)}
+    meta = {"name": name, "namespace": "a", "uid": name, "labels": labels,
+            "resourceVersion": str(version)}  # fmt: skip
+    status = {"nominatedNodeName": "n1"} if name.startswith("nominated") else {}
+    return msgspec.convert({"metadata": meta, "spec": fields, "status": status}, Pod)
+
+
+@pytest.mark.parametrize("last", [WatchType.DELETED, WatchType.MODIFIED])
+@pytest.mark.parametrize("what", SPECS)
+def test_of_many_pods_that_are_gone_few_are_kept(what: str, last: WatchType) -> None:
+    engine = build_engine(None)
+    engine.step(Listed((make_node("n1", cpu="2"),)), 0)
+    pods = []
+    changes = (WatchType.ADDED, *[WatchType.MODIFIED] * 3, last)
+    for number in range(60):
+        for version, change in enumerate(changes):
+            pod = make(f"{what}-{number % 2 * number}", SPECS[what], number * 10 + version)
+            pods.append(pod)
+            now_ns = (number * 10 + version) * 10 * SECOND_NS
+            writes = engine.step(Observed(change, pod), now_ns)
+            writes += engine.step(Tick(), now_ns + SECOND_NS)
+            for write in writes:
+                engine.step(WriteOk(write.id), now_ns + SECOND_NS)
+            engine.drain()
+        if change is WatchType.MODIFIED:
+            pods.pop()
+    del pod
+    gc.collect()
+    # The list and the argument refer to a pod, and the pod to its containers.
+    counts = [(sys.getrefcount(pods[i]), sys.getrefcount(pods[i].spec.containers))
+              for i in range(len(pods))]  # fmt: skip
+    assert KEPT_MAX >= sum(one != (2, 2) for one in counts)
+
+
+def test_pods_that_a_new_list_leaves_out_are_not_kept() -> None:
+    engine = build_engine(None)
+    pods = [make(f"affinity-{i}", SPECS["affinity"], i) for i in range(50)]
+    node = make_node("n1", cpu="2")
+    for write in engine.step(Listed((node, *pods)), 0):
+        engine.step(WriteOk(write.id), 0)
+    engine.step(
+        Listed((node, *(make(f"affinity-{i}", SPECS["affinity"], 99) for i in range(25)))), 1
+    )
+    engine.step(Tick(), SECOND_NS)
+    engine.drain()
+    gc.collect()
+    counts = [sys.getrefcount(pods[i]) for i in range(len(pods))]
+    assert KEPT_MAX >= sum(count != 2 for count in counts)
