@@ -200,7 +200,7 @@ def _check_refused(
     if response is None or is_own:
         return
     assert MARK.encode() not in response.body, ask
-    assert b'"token":' not in response.body, ask
+    assert b'"token":"' not in response.body, ask  # "token":{ describes it
     if response.status < 400:
         assert meaning is None, ask
         assert _is_public(ask.target), ask
