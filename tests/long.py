@@ -56,6 +56,8 @@ ROWS: Final = (
         "clusters of 100 nodes for ten days, more than 1,000,000 steps"),
     Row("soak", 31, "python -m tests.contract.soak 30",
         "half an hour of a real cluster on which everything fails"),
+    Row("hostile", 11, "python -m tests.contract.hostile_users 10",
+        "one user's worst objects through the API, and another's plain pods"),
     Row("kills", 13, "python -m tests.contract.kills 10",
         "every process of `stower up` killed again and again, with all parts on"),
 )  # fmt: skip

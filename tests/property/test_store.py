@@ -1,16 +1,18 @@
 """The store against a model that keeps a whole copy of everything at each revision."""
 
+from collections import Counter
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stower.api.store import Store
+from stower.api.store import LARGE_BYTES, Store, excess, namespace_of
 
 KEY = ("", "things")
 NAMES = [f"{namespace}/{name}" for namespace in ("a", "a-b", "b") for name in "xyz"]
 ACTIONS = st.one_of(
     st.tuples(st.just("put"), st.sampled_from(NAMES)),
+    st.tuples(st.just("put large"), st.sampled_from(NAMES)),
     st.tuples(st.just("remove"), st.sampled_from(NAMES)),
     st.tuples(st.just("commit"), st.integers(1, 4)),
     st.tuples(st.just("fail"), st.integers(1, 4)),
@@ -43,8 +45,9 @@ def test_history_is_that_of_the_model(actions: list[tuple[str, Any]]) -> None:
     store.durable = True
     collection = store.collection(KEY)
     for number, (action, value) in enumerate(actions):
-        if action == "put":
-            item = {"metadata": {"uid": value}, "n": number}
+        if action.startswith("put"):
+            text = "x" * (LARGE_BYTES + number) if action == "put large" else ""
+            item = {"metadata": {"uid": value}, "n": number, "text": text}
             record = store.put(collection, value, item)
             model.now[value] = record.raw.decode()
             model.change(record.revision)
@@ -59,6 +62,10 @@ def test_history_is_that_of_the_model(actions: list[tuple[str, Any]]) -> None:
             model.undo(store.visible)
         assert store.revision == model.order[-1]
         assert sorted(model.now) == collection.keys
+        sizes: Counter[str] = Counter()
+        for record in collection.records.values():
+            sizes[namespace_of(record.key)] += excess(record)
+        assert +sizes == store.large_bytes
         for revision in model.order:
             found = collection.records_at(revision)
             assert found is not None
@@ -83,3 +90,5 @@ def test_history_that_is_cut_short_is_right_or_none(names: list[str], room: int)
         else:
             assert model.at[revision] == {k: r.raw.decode() for k, r in found.items()}
     assert collection.records_at(store.revision) is not None
+    kept = sum(len(event.record.raw) + 400 for event in collection.log)
+    assert kept - 400 * collection.start <= max(room, 400 + len(record.raw)), "no more than that"

@@ -28,7 +28,7 @@ from stower.api.registry import Registry
 from stower.api.request_info import METHODS, RequestInfo
 from stower.api.requests import Request, Response, encode, refusal
 from stower.api.selectors import reader_of
-from stower.api.store import Store, TooLargeError
+from stower.api.store import NamespaceFullError, Store, TooLargeError
 from stower.api.tokens import BadTokenError, TokenIssuer
 from stower.api.users import SERVER, UserInfo
 from stower.api.watches import Watch
@@ -161,6 +161,8 @@ class Api:
         except TooLargeError:
             text = "etcdserver: request is too large"
             response = refusal(ApiError(413, "RequestEntityTooLarge", text))
+        except NamespaceFullError as error:
+            response = refusal(ApiError(403, "Forbidden", str(error)))
         except RecursionError:
             response = refusal(
                 bad_request("the body of the request is nested too deeply; reduce its depth")

@@ -25,6 +25,14 @@ DELETED: Final = "DELETED"
 
 WINDOW_BYTES: Final = 256 * 1024 * 1024  # of history, over all collections; arbitrary
 OBJECT_BYTES_MAX: Final = 1_572_864  # etcd's limit of a request
+# Arbitrary: nearly all objects are smaller, and a few thousand of this size do no harm.
+LARGE_BYTES: Final = 8 * 1024
+LARGE_OBJECTS_BYTES: Final = 24 * 1024 * 1024  # beyond LARGE_BYTES each, of one namespace
+UPDATES_FACTOR: Final = 1.25  # what is there may still be worked with
+# Bytes that a write may add beyond limits: a condition, so that pods come to their end and may be
+# evicted; what the server adds by itself, so that what is there can be bound and deleted.
+STATUS_ALLOWANCE: Final = 4 * 1024
+SERVER_ALLOWANCE: Final = 64 * 1024
 _EVENT_BYTES: Final = 400  # beside the record's own bytes, roughly
 
 _encode = msgspec.json.Encoder().encode
@@ -33,6 +41,17 @@ _decode = msgspec.json.Decoder().decode
 
 class TooLargeError(Exception):
     """The object has more bytes than a store keeps."""
+
+
+class NamespaceFullError(Exception):
+    """The namespace has as many bytes of large objects as a store keeps of one."""
+
+    def __init__(self, namespace: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"namespace {namespace!r} would have {size >> 10} KiB in objects of more than "
+            f"{LARGE_BYTES >> 10} KiB each, beyond that size: limit is {limit >> 10} KiB; delete "
+            "some, or start the server with a higher --large-objects-max"
+        )
 
 
 class Record:
@@ -67,6 +86,10 @@ class Event:
         self.previous = previous
 
 
+# In the place of a forgotten event until the log is cut, so that its objects go at once.
+_FORGOTTEN: Final = Event("", 0, Record("", "", 0, b"", {}, {}), None)
+
+
 def _revision(event: Event) -> int:
     return event.revision
 
@@ -74,8 +97,11 @@ def _revision(event: Event) -> int:
 class Collection:
     """All objects of one resource."""
 
-    def __init__(self, name: tuple[str, str], reader: Reader | None) -> None:
+    def __init__(
+        self, name: tuple[str, str], reader: Reader | None, large_bytes: dict[str, int]
+    ) -> None:
         self.name = name
+        self._large_bytes = large_bytes  # of the store
         self._reader = reader  # of the fields that can be selected by
         self.records: dict[Key, Record] = {}
         self.keys: list[Key] = []
@@ -123,14 +149,40 @@ class Collection:
 
     def _set(self, record: Record) -> None:
         self.changes += 1
-        if record.key not in self.records:
+        previous = self.records.get(record.key)
+        if previous is None:
             insort(self.keys, record.key)
+            grown = excess(record)
+        else:
+            grown = excess(record) - excess(previous)
+        if grown:
+            self._count_large(record.key, grown)
         self.records[record.key] = record
 
     def _drop(self, key: Key) -> None:
         self.changes += 1
-        del self.records[key]
+        shrunk = excess(self.records.pop(key))
+        if shrunk:
+            self._count_large(key, -shrunk)
         del self.keys[bisect_left(self.keys, key)]
+
+    def _count_large(self, key: Key, grown: int) -> None:
+        namespace = namespace_of(key)
+        size = self._large_bytes.get(namespace, 0) + grown
+        if size:
+            self._large_bytes[namespace] = size
+        else:
+            del self._large_bytes[namespace]
+
+
+def namespace_of(key: Key) -> str:
+    """Returns the namespace, or nothing for objects of the cluster."""
+    return key.partition("/")[0] if "/" in key else ""
+
+
+def excess(record: Record) -> int:
+    """Returns how many bytes the object has beyond LARGE_BYTES."""
+    return max(0, len(record.raw) - LARGE_BYTES)
 
 
 class Store:
@@ -140,6 +192,8 @@ class Store:
         self.revision = 1
         self.collections: dict[tuple[str, str], Collection] = {}
         self._reader_of = reader_of
+        self.large_bytes: dict[str, int] = {}  # namespace -> `excess` of its objects
+        self.large_bytes_max = LARGE_OBJECTS_BYTES  # of one namespace
         self._order: deque[tuple[Collection, int]] = deque()
         self._window_bytes = 0
         self.window_bytes_max = WINDOW_BYTES
@@ -152,7 +206,7 @@ class Store:
         """The collection of a resource, made when first asked for."""
         found = self.collections.get(name)
         if found is None:
-            found = Collection(name, self._reader_of(name))
+            found = Collection(name, self._reader_of(name), self.large_bytes)
             found.forgotten = self.forgotten
             self.collections[name] = found
         return found
@@ -168,17 +222,33 @@ class Store:
         self.revision = self.visible = revision
         self.forget()
 
-    def put(self, collection: Collection, key: Key, item: Object) -> Record:
-        """Keep a new or changed object under the next revision. Raises TooLargeError."""
+    def put(
+        self, collection: Collection, key: Key, item: Object, allowance: int = SERVER_ALLOWANCE
+    ) -> Record:
+        """Keeps a new or changed object under the next revision.
+
+        `allowance`: by how many bytes the object may grow beyond any limit. Raises TooLargeError
+        and NamespaceFullError.
+        """
         record = collection.record(key, item, self.revision + 1)
-        if len(record.raw) > OBJECT_BYTES_MAX:
+        if len(record.raw) > OBJECT_BYTES_MAX + allowance:
             raise TooLargeError
-        self.revision += 1
         previous = collection.records.get(key)
+        if len(record.raw) > LARGE_BYTES:
+            self._check_large(record, previous, allowance)
+        self.revision += 1
         kind = MODIFIED if previous is not None else ADDED
         collection._set(record)
         self._log(collection, Event(kind, self.revision, record, previous))
         return record
+
+    def _check_large(self, record: Record, previous: Record | None, allowance: int) -> None:
+        namespace = namespace_of(record.key)
+        grown = excess(record) - (excess(previous) if previous is not None else 0)
+        size = self.large_bytes.get(namespace, 0) + grown
+        limit = self.large_bytes_max * (UPDATES_FACTOR if previous is not None else 1)
+        if namespace and grown > allowance and size > limit:
+            raise NamespaceFullError(namespace, size, round(limit))
 
     def remove(self, collection: Collection, key: Key, item: Object) -> Record:
         """Remove an object; `item` is its last state."""
@@ -205,6 +275,7 @@ class Store:
         collection, size = self._order.popleft()
         self._window_bytes -= size
         collection.forgotten = collection.log[collection.start].revision
+        collection.log[collection.start] = _FORGOTTEN
         collection.start += 1
         if collection.start > 1024 and collection.start * 2 > len(collection.log):
             del collection.log[: collection.start]

@@ -19,6 +19,7 @@ from stower.api.selection import Selection
 from stower.api.store import ADDED, DELETED, MODIFIED, Collection, Event, Store
 
 FRAMES_MAX: Final = 256  # frames kept for watchers of the same selection
+FRAMES_BYTES_MAX: Final = 4 * 1024 * 1024  # and so many bytes, beside the newest
 EVENTS_MAX: Final = 64  # events that one poll of a watch takes
 INITIAL_END: Final = "k8s.io/initial-events-end"
 
@@ -39,6 +40,7 @@ class Feed:
         self._now_ns = now_ns
         self._everything = not selection
         self._frames: OrderedDict[int, bytes | None] = OrderedDict()
+        self._frames_bytes = 0
         self._head = b'"object":' + object_head(resource)
         self._plain = not form.name and conversion.out_of_store(resource) is None
 
@@ -55,8 +57,12 @@ class Feed:
             return frames[revision]
         made = self._make(event, False)
         frames[revision] = made
-        if len(frames) > FRAMES_MAX:
-            frames.popitem(last=False)
+        self._frames_bytes += len(made or b"")
+        while len(frames) > FRAMES_MAX or (
+            self._frames_bytes > FRAMES_BYTES_MAX and len(frames) > 1
+        ):
+            _, dropped = frames.popitem(last=False)
+            self._frames_bytes -= len(dropped or b"")
         return made
 
     def _make(self, event: Event, headed: bool) -> bytes | None:

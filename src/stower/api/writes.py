@@ -29,7 +29,7 @@ from stower.api.requests import (
     WriteOptions,
     write_options,
 )
-from stower.api.store import Record
+from stower.api.store import STATUS_ALLOWANCE, Record
 from stower.model.integers import parse_decimal
 
 Object = dict[str, Any]
@@ -110,7 +110,7 @@ def add(
         return _encode(item), extra
     if version != "0" and parse_decimal(version, bits=64) is not None:
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
-    record = call.context.store.put(call.collection, key, item)
+    record = call.context.store.put(call.collection, key, item, allowance=0)
     admission.settle(call, usage)
     if hooks.after is not None:
         hooks.after(call, item)
@@ -313,7 +313,8 @@ def _store(
         meta["resourceVersion"] = str(kept.revision)
         raw = _encode(new)
     else:
-        raw = store.put(call.collection, record.key, new).raw
+        allowance = STATUS_ALLOWANCE if call.subresource == "status" else 0
+        raw = store.put(call.collection, record.key, new, allowance).raw
     admission.settle(call, usage)
     hooks = kinds.hooks_of(call.resource)
     if hooks.after is not None:

@@ -17,6 +17,7 @@ import yaml
 
 from stower.api.expiry import EventExpiry
 from stower.api.server import Api
+from stower.api.store import LARGE_OBJECTS_BYTES
 from stower.apiserver.audit import Audit
 from stower.apiserver.authentication import Access
 from stower.apiserver.client_limits import HANDSHAKE_SECONDS
@@ -55,6 +56,7 @@ class Options:
     by_roles: bool = False  # what nobody's role allows is forbidden
     audit: Path | None = None  # a file for a line about each request
     event_ttl_s: float = EVENT_TTL_SECONDS
+    large_objects_bytes: int = LARGE_OBJECTS_BYTES  # of one namespace
 
 
 @dataclass
@@ -149,6 +151,7 @@ async def run_server(options: Options) -> AsyncIterator[RunningServer]:
             secret=hmac.new(token.encode(), b"service accounts", "sha256").hexdigest(),
             by_roles=options.by_roles,
         )
+        api.store.large_bytes_max = options.large_objects_bytes
         count = database.load(api.store) if database is not None else 0
         audit = Audit(options.audit) if options.audit is not None else None
         handler = Handler(api, Access(token), audit=audit)

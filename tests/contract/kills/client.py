@@ -74,10 +74,12 @@ def version_of(obj: Object) -> int:
 class Api:
     """A connection to the API server, opened again after each failure. Used by one thread."""
 
-    def __init__(self, kubeconfig: Path, timeout: float = 20) -> None:
+    def __init__(self, kubeconfig: Path, timeout: float = 20, token: str = "") -> None:
+        """Uses the kubeconfig's token if none is given."""
         self._kubeconfig = kubeconfig
         self._timeout = timeout
         self._connection: HTTPSConnection | None = None
+        self._given = token
         self._token = ""
 
     def _open(self) -> HTTPSConnection:
@@ -88,7 +90,7 @@ class Api:
             authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         except (yaml.YAMLError, TypeError, KeyError, ValueError) as error:
             raise OSError(f"{self._kubeconfig}: {error}") from None
-        self._token = user["token"]
+        self._token = self._given or user["token"]
         host, port = cluster["server"].removeprefix("https://").rsplit(":", 1)
         context = ssl.create_default_context(cadata=authority)
         return HTTPSConnection(host, int(port), context=context, timeout=self._timeout)

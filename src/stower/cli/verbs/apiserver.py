@@ -16,6 +16,7 @@ from stower.apiserver.database import StateError
 from stower.apiserver.server_process import LOOPBACK, Options, RunningServer, serve
 from stower.apiserver.tables import VERSIONS
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
+from stower.cli.large_objects import LARGE_OBJECTS_MAX, LargeObjectsMax, large_objects_bytes
 from stower.cli.output import bad_input, console, failure
 from stower.cli.shutdown import WithParent, stop_event
 from stower.cli.verb_arguments import with_arguments
@@ -84,6 +85,7 @@ class ApiserverArguments:
         Path | None, typer.Option(metavar="FILE", help="Write one line for each request to FILE.")
     ] = None
     event_ttl: EventTtl = EVENT_TTL
+    large_objects_max: LargeObjectsMax = LARGE_OBJECTS_MAX
     with_parent: WithParent = False
 
 
@@ -95,12 +97,13 @@ def run(given: ApiserverArguments) -> None:
     if given.kubernetes not in VERSIONS:
         raise bad_input(f"--kubernetes: got {given.kubernetes!r}, want {' or '.join(VERSIONS)}")
     ttl_s = event_ttl_seconds(given.event_ttl)
+    large_bytes = large_objects_bytes(given.large_objects_max)
 
     def start(folder: Path) -> None:
         options = Options(
             folder, given.host, given.port, given.memory, plugins, given.kubeconfig,
             given.kubernetes, more, given.authorization_mode is Mode.RBAC, given.audit_log_path,
-            ttl_s,
+            ttl_s, large_bytes,
         )  # fmt: skip
         _serve(given, options)
 

@@ -21,6 +21,7 @@ from stower.cli import simulated_clusters
 from stower.cli.cluster_options import State
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
 from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.large_objects import LARGE_OBJECTS_MAX, LargeObjectsMax, large_objects_bytes
 from stower.cli.output import bad_input, console, failure, note
 from stower.cli.output_files import check_target
 from stower.cli.plugins import plugins_of
@@ -90,6 +91,7 @@ class UpArguments:
         typer.Option(metavar="FILE", help="Write one line per API request to this file."),
     ] = None
     event_ttl: EventTtl = EVENT_TTL
+    large_objects_max: LargeObjectsMax = LARGE_OBJECTS_MAX
     no_scheduler: Annotated[
         bool,
         typer.Option("--no-scheduler", help="Start no scheduler; use `stower run` or another."),
@@ -155,6 +157,7 @@ def _check(given: UpArguments) -> None:
     if given.detach and str(given.cluster) == "-":
         raise bad_input("--cluster -: with --detach there is no standard input; give a file")
     event_ttl_seconds(given.event_ttl)
+    large_objects_bytes(given.large_objects_max)
     for_scheduler = given.config or given.record is not None or given.dashboard_port
     if given.no_scheduler and for_scheduler:
         text = "cannot be used with --config, --record or --dashboard-port"
@@ -191,6 +194,7 @@ def _server_command(given: UpArguments) -> list[str]:
     made += ["--admission", "ServiceAccount,TaintNodesByCondition"]
     made += ["--runtime-config", ",".join(f"{key}=true" for key in SERVE)]
     made += ["--kubernetes", given.kubernetes, "--event-ttl", given.event_ttl]
+    made += ["--large-objects-max", given.large_objects_max]
     if given.audit_log_path is not None:
         made += ["--audit-log-path", str(given.audit_log_path.resolve())]
     return made
