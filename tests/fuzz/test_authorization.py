@@ -69,7 +69,7 @@ def meaning_of(method: str, target: str) -> Meaning | None:
         verb = "watch" if watches else "list"
     elif verb == "delete" and not name:
         verb = "deletecollection"
-    if verb in ("list", "watch") and not name:
+    if verb in ("list", "watch") and not (name or found["watch"]):  # upstream: only what was a get
         text = next((v for k, v in pairs if k == "fieldSelector"), "")
         chosen = re.findall(r"(?:^|,)metadata\.name==?([a-z0-9-]+)(?=,|$)", text)
         name = chosen[0] if chosen else ""
