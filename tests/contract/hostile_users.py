@@ -10,34 +10,29 @@ above its limit.
 """
 
 import http.client
-import json
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tests.contract.kills.client import Api
-from tests.contract.kills.run import free_port
+from tests.contract.servers import Command, Process, resident_mib
 
 Object = dict[str, Any]
 OBJECTS_MAX: Final = 2_000
 RATE: Final = 20.0
 PATCHED_SHARE: Final = 0.2  # of requests
 WAIT_SECONDS_MAX: Final = 5.0
-START_SECONDS_MAX: Final = 60.0
 NODES: Final = 50
-MIB: Final = 1 << 20
-SCHEDULER_BYTES_MAX: Final = 400 * MIB
-SERVER_BYTES_MAX: Final = 1024 * MIB
+SCHEDULER_MIB_MAX: Final = 400
+SERVER_MIB_MAX: Final = 1024
 EVIL: Final = "/api/v1/namespaces/evil"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -154,8 +149,12 @@ class Report:
     waits: list[float] = field(default_factory=list)
     created: int = 0
     refused: dict[int, int] = field(default_factory=dict)
-    bytes_max: dict[str, int] = field(default_factory=dict)
+    mib_max: dict[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+
+    def sizes(self) -> Iterator[str]:
+        """Yields how large each process was."""
+        return (f"{name}: {size} MiB at most" for name, size in self.mib_max.items())
 
     def lines(self) -> Iterator[str]:
         """Yields what is printed."""
@@ -165,33 +164,9 @@ class Report:
             f"the slowest after {waits[-1]:.2f} s"
         )
         yield f"{self.created} hostile objects created, refused by code: {self.refused}"
-        for name, size in self.bytes_max.items():
-            yield f"{name}: {size // MIB} MiB at most"
+        yield from self.sizes()
         yield f"{len(self.findings)} findings"
         yield from self.findings
-
-
-@contextmanager
-def _process(folder: Path, name: str, *arguments: str) -> Iterator[int]:
-    """Runs a verb until the block ends, from when it says how to stop it; yields its id."""
-    with (folder / f"{name}.log").open("w+b") as log:
-        command = [sys.executable, "-m", "stower.cli.main", name, *arguments]
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            until = time.monotonic() + START_SECONDS_MAX
-            while b"Ctrl-C" not in (folder / f"{name}.log").read_bytes():
-                if process.poll() is not None or time.monotonic() > until:
-                    raise RuntimeError((folder / f"{name}.log").read_text()[-2_000:])
-                time.sleep(0.1)
-            yield process.pid
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def _resident(pid: int) -> int:
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0]) * 1024
 
 
 def _must(answer: tuple[int, Any]) -> Any:
@@ -302,37 +277,35 @@ def run(folder: Path, seconds: float, tell: Callable[[str], None]) -> Report:
     """Runs both users; returns what was seen."""
     report = Report()
     state = folder / "state"
-    port = str(free_port(0))
-    serving = ("--state", str(state), "--port", port, "--authorization-mode", "RBAC",
-               "--kubernetes", "1.37")  # fmt: skip
     kubeconfig = state / "kubeconfig"
-    with (
-        _process(folder, "apiserver", *serving) as server,
-        _process(folder, "run", "--kubeconfig", str(kubeconfig), "--no-leader-elect") as scheduler,
-    ):
+    with ExitStack() as stack:
+        server = Process(state, "--authorization-mode", "RBAC", "--kubernetes", "1.37")
+        stack.callback(server.stop)
+        scheduler = Command("run", "--kubeconfig", str(kubeconfig), "--no-leader-elect")
+        stack.callback(scheduler.stop)
         admin = Api(kubeconfig)
         user = User(kubeconfig, _prepare(admin), seconds / (len(KINDS) + 1), report)
         ended = threading.Event()
         thread = threading.Thread(target=user.run, args=(ended,))
         thread.start()
-        limits = {"scheduler": SCHEDULER_BYTES_MAX, "server": SERVER_BYTES_MAX}
+        watched = (("scheduler", scheduler, SCHEDULER_MIB_MAX), ("server", server, SERVER_MIB_MAX))
         try:
             until = time.monotonic() + seconds
             number = told = 0
             while time.monotonic() < until and not report.findings:
                 number += 1
                 report.waits.append(_probe(admin, number))
-                for name, pid in (("scheduler", scheduler), ("server", server)):
-                    size = _resident(pid)
-                    report.bytes_max[name] = max(size, report.bytes_max.get(name, 0))
-                    if size > limits[name]:
-                        report.findings.append(f"{name} has {size // MIB} MiB")
+                for name, program, limit in watched:
+                    size = round(resident_mib(program.process.pid) or 0)
+                    report.mib_max[name] = max(size, report.mib_max.get(name, 0))
+                    if size > limit:
+                        report.findings.append(f"{name} has {size} MiB")
                 if report.waits[-1] > WAIT_SECONDS_MAX:
                     report.findings.append(f"a plain pod waited {report.waits[-1]:.1f} s")
                 if number // 30 > told:
                     told = number // 30
-                    sizes = json.dumps({k: v // MIB for k, v in report.bytes_max.items()})
-                    tell(f"{report.created} objects, {max(report.waits):.2f} s, MiB: {sizes}")
+                    sizes = ", ".join(report.sizes())
+                    tell(f"{report.created} objects, {max(report.waits):.2f} s, {sizes}")
                 time.sleep(0.5)
         finally:
             ended.set()
@@ -344,14 +317,11 @@ def run(folder: Path, seconds: float, tell: Callable[[str], None]) -> Report:
 
 def main(arguments: list[str]) -> int:
     """Returns the exit code."""
-    folder = Path(tempfile.mkdtemp(prefix="stower-hostile-"))
-    report = run(folder, float(arguments[0]) * 60, lambda text: print(text, file=sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="stower-hostile-") as folder:
+        minutes = float(arguments[0])
+        report = run(Path(folder), minutes * 60, lambda text: print(text, file=sys.stderr))
     print("\n".join(report.lines()))
-    if report.findings:
-        print(f"logs: {folder}")
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    return int(bool(report.findings))
 
 
 if __name__ == "__main__":

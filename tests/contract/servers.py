@@ -151,6 +151,15 @@ def in_thread(options: Options) -> Iterator[tuple[RunningServer, Client]]:
         thread.join(30)
 
 
+def resident_mib(pid: int) -> float | None:
+    """The resident memory of a process; None where it is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+    return None
+
+
 class Program:
     """A program in Python as a process, from the moment when it says how to stop it."""
 

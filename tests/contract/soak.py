@@ -23,7 +23,7 @@ from typing import Any, Final
 from stower.bench.server import NAMESPACE, Reply, Target
 from stower.bench.watch_client import PodWatch, WatchedPod, watch_pods
 from tests.contract.faulty import REFUSAL, Faults, faulty
-from tests.contract.servers import Command, audited
+from tests.contract.servers import Command, audited, resident_mib
 from tests.contract.test_status_reports import get, url_of
 
 NODES: Final = 200
@@ -138,14 +138,6 @@ def _body(name: str) -> bytes:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "250m"}}}
     metadata = {"name": name, "labels": {"app": f"app-{name[-1]}"}}
     return json.dumps({"metadata": metadata, "spec": {"containers": [container]}}).encode()
-
-
-def _rss_mib(pid: int) -> float | None:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-    return None
 
 
 def _way(kubeconfig: Path, proxied: Path, share: float, cut_s: float, pipe: Any) -> None:
@@ -345,9 +337,11 @@ async def _sample(
         await asyncio.sleep(SAMPLE_SECONDS)
         at = time.monotonic() - began
         for name, pid in processes.items():
-            if (size := _rss_mib(pid)) is not None:
+            if (size := resident_mib(pid)) is not None:
                 report.rss.setdefault(name, []).append((at, size))
-        sizes = [size for c in replicas.running if (size := _rss_mib(c.process.pid)) is not None]
+        sizes = [
+            size for c in replicas.running if (size := resident_mib(c.process.pid)) is not None
+        ]
         if sizes:
             report.rss.setdefault("the larger scheduler", []).append((at, max(sizes)))
         memory = ", ".join(f"{name} {sizes[-1][1]:.0f}" for name, sizes in report.rss.items())

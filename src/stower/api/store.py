@@ -152,21 +152,17 @@ class Collection:
         previous = self.records.get(record.key)
         if previous is None:
             insort(self.keys, record.key)
-            grown = excess(record)
-        else:
-            grown = excess(record) - excess(previous)
-        if grown:
-            self._count_large(record.key, grown)
+        self._count_large(record.key, excess(record) - excess(previous))
         self.records[record.key] = record
 
     def _drop(self, key: Key) -> None:
         self.changes += 1
-        shrunk = excess(self.records.pop(key))
-        if shrunk:
-            self._count_large(key, -shrunk)
+        self._count_large(key, -excess(self.records.pop(key)))
         del self.keys[bisect_left(self.keys, key)]
 
     def _count_large(self, key: Key, grown: int) -> None:
+        if not grown:
+            return
         namespace = namespace_of(key)
         size = self._large_bytes.get(namespace, 0) + grown
         if size:
@@ -180,9 +176,9 @@ def namespace_of(key: Key) -> str:
     return key.partition("/")[0] if "/" in key else ""
 
 
-def excess(record: Record) -> int:
-    """Returns how many bytes the object has beyond LARGE_BYTES."""
-    return max(0, len(record.raw) - LARGE_BYTES)
+def excess(record: Record | None) -> int:
+    """Returns how many bytes the object has beyond LARGE_BYTES; none where there is no object."""
+    return max(0, len(record.raw) - LARGE_BYTES) if record is not None else 0
 
 
 class Store:
@@ -244,7 +240,7 @@ class Store:
 
     def _check_large(self, record: Record, previous: Record | None, allowance: int) -> None:
         namespace = namespace_of(record.key)
-        grown = excess(record) - (excess(previous) if previous is not None else 0)
+        grown = excess(record) - excess(previous)
         size = self.large_bytes.get(namespace, 0) + grown
         limit = self.large_bytes_max * (UPDATES_FACTOR if previous is not None else 1)
         if namespace and grown > allowance and size > limit:
