@@ -45,8 +45,11 @@ from stower.plugins.warm_capacity import WarmCapacity
 from stower.sim.changes import bound
 from stower.sim.resource_drivers import CountedDevices
 from stower.sim.server import Server
+from stower.state.arrays import ResourceColumn
 from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
+from stower.state.labels import LabelColumns
+from stower.state.node_rows import NodeRows
 from stower.state.ties import TieBreaker
 from stower.vms import approval, enforcer
 from stower.vms.nodes import Use
@@ -452,6 +455,26 @@ def half_the_watermark() -> AbstractContextManager[Any]:
     return patch.object(enforcer, "node_state", node_state)
 
 
+def a_column_for_each_resource() -> AbstractContextManager[Any]:
+    """Resources that no node has get columns for good."""
+
+    def column(self: Any, name: str) -> Any:
+        if name not in self.columns:
+            self.columns[name] = ResourceColumn(name, self.capacity)
+        return self.columns[name]
+
+    return patch.multiple(NodeRows, column=column, _sweep_columns=nothing)
+
+
+def a_column_for_each_label() -> AbstractContextManager[Any]:
+    """Labels that no node has get columns when somebody asks for them."""
+
+    def codes(self: Any, key: str, rows: slice) -> Any:
+        return self.column(key).codes[rows]
+
+    return patch.object(LabelColumns, "codes", codes)
+
+
 class Planted(NamedTuple):
     """A bug that breaks a law, and the first seed of the simulator with which the law's checker
     sees it. A change of behaviour may move that seed: test-more says to where. `parts`: of the
@@ -470,6 +493,7 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "admissions": (Planted(room_of_leaving_pods, 0), Planted(selectors_ignored, 0)),
     "approvals": (Planted(granted_whole, 10), Planted(asked_once, 10)),
     "migrations": (Planted(above_any_watermark, 0), Planted(half_the_watermark, 10)),
+    "leaks": (Planted(a_column_for_each_resource, 0), Planted(a_column_for_each_label, 0)),
     "machines": (Planted(target_left, 5), Planted(all_at_once, 0), Planted(source_left, 0)),
     "room": (Planted(wanted_less, 0), Planted(ports_shared, 5)),
     "bindings": (Planted(confirmation_missed, 0), Planted(moved, 3)),

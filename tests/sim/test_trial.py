@@ -89,7 +89,7 @@ ALL_PLANTED = [
 PART_OF_LAW = {
     "hold-and-wait": ("negotiation",), "futile-allocations": ("negotiation", "groups"),
     "negotiations": ("negotiation",), "gangs": ("groups",), "approvals": ("vms",),
-    "machines": ("vms",), "migrations": ("vms",), "warmth": ("warm",),
+    "machines": ("vms",), "leaks": ("made-up",), "migrations": ("vms",), "warmth": ("warm",),
 }  # fmt: skip
 
 

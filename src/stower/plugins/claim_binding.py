@@ -221,7 +221,8 @@ class ClaimBinding:
             if is_status:
                 self._unknown_writes.pop(key, None)
                 self._status_versions[key] = version
-                state.devices.cancel_revocation(key, version)
+                if version == self._base_versions.get(key):  # the server had nothing to change
+                    state.devices.cancel_revocation(key, version)
                 if self._is_released:
                     self._expect(state, key, version)
             return True

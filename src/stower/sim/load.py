@@ -11,6 +11,7 @@ from typing import Final
 from stower.sim.device_load import with_devices
 from stower.sim.group_load import with_groups
 from stower.sim.large_load import Size, draw_large
+from stower.sim.made_up_load import draw_made_up
 from stower.sim.negotiated_load import with_negotiation
 from stower.sim.plain_load import draw_plain
 from stower.sim.script import MILLI_NS, AnyHappening, Script, Template
@@ -18,8 +19,8 @@ from stower.sim.vm_load import SHARE_OF_PROFILE, with_vms
 from stower.sim.warm_load import with_warmth
 
 # Devices of half of the seeds, drivers that negotiate theirs, trees of pod groups, VMs with agents
-# and migrations, and a warm pool with users and an autoscaler.
-PARTS: Final = ("devices", "negotiation", "groups", "vms", "warm")
+# and migrations, a warm pool with users and an autoscaler, and a user who makes up names.
+PARTS: Final = ("devices", "negotiation", "groups", "vms", "warm", "made-up")
 
 
 def draw_script(
@@ -56,4 +57,6 @@ def _draw_small(
         templates, happenings = with_vms(seed, templates, happenings, active_ms, share)
     if "warm" in parts:
         happenings = with_warmth(seed, happenings, active_ms)
+    if "made-up" in parts:
+        happenings += draw_made_up(seed, active_ms)
     return templates, happenings

@@ -358,7 +358,7 @@ class Devices:
         return version is not None and is_same_or_newer(version, claim.metadata.resource_version)
 
     def cancel_revocation(self, key: str, version: str) -> None:
-        """Records that a reservation was written again, with this version as the result. Where
+        """Records that a reservation was written again, and was still there in this version. Where
         that is the version of the revocation, the revocation has failed, and no newer version will
         show it."""
         if self._revoked_versions.get(key) == version:

@@ -147,3 +147,26 @@ def test_a_reservation_that_was_not_taken_back_is_used_again() -> None:
     (again,) = patches(engine.step(WriteFailed(undo.id, 403, "forbidden"), 20 * S))
     assert ("2", []) == (again.resource_version, bound(engine.step(Tick(), 21 * S)))
     assert ["p1"] == [write.name for write in bound(engine.step(WriteOk(again.id, "2"), 22 * S))]
+
+
+def test_the_answer_to_a_reservation_that_is_being_taken_back_does_not_bring_it_back() -> None:
+    """The reservation is seen, and given up for another one that takes too long, before the API
+    server's answer comes."""
+    claims = [resource_claim(f"c{i}", meta=READY) for i in range(2)]
+    engine, (first, second) = engine_with(*claims, claiming("p1", "c0", "c1"))
+    statuses = [write.patch["status"] for write in (first, second)]
+    engine.step(seen(claims[0], "2", READY, status=statuses[0]), S)
+    (undo,) = patches(engine.step(Tick(), 700 * S))
+    assert ("c0", {"reservedFor": None}) == (undo.name, undo.patch["status"])
+    engine.step(WriteOk(first.id, "2"), 701 * S)
+    engine.step(WriteOk(second.id, "3"), 702 * S)
+    told = engine.step(seen(claims[1], "3", READY, status=statuses[1]), 702 * S)
+    (again,) = patches(told)
+    assert ("c0", "2", []) == (again.name, again.resource_version, bound(told))
+    engine.step(WriteOk(undo.id, "4"), 703 * S)
+    engine.step(WriteFailed(again.id, 409, "conflict"), 703 * S)
+    freed = seen(claims[0], "4", READY, status=statuses[0] | {"reservedFor": None})
+    (again,) = patches(engine.step(freed, 704 * S))
+    engine.step(WriteOk(again.id, "5"), 705 * S)
+    told = engine.step(seen(claims[0], "5", READY, status=statuses[0]), 705 * S)
+    assert ["p1"] == [write.name for write in bound(told)]

@@ -13,6 +13,7 @@ from stower.sim.checkers.evictions import Evictions
 from stower.sim.checkers.futile_allocations import FutileAllocations
 from stower.sim.checkers.gangs import Gangs
 from stower.sim.checkers.hold_and_wait import HoldAndWait
+from stower.sim.checkers.leaks import Leaks
 from stower.sim.checkers.machines import Machines
 from stower.sim.checkers.migrations import Migrations
 from stower.sim.checkers.missed_room import MissedRoom
@@ -39,6 +40,7 @@ CHECKERS: Final[tuple[type[Checker], ...]] = (
     FutileAllocations,
     Gangs,
     HoldAndWait,
+    Leaks,
     Machines,
     Migrations,
     Negotiations,

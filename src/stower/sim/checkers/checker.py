@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
 
 from stower.engine.engine import Engine
-from stower.framework.events import Event, WatchType
+from stower.framework.events import Event, Listed, Tick, WatchType
 from stower.framework.writes import Write
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import ApiObject, Node, Pod
 from stower.model.resources import PODS, Amounts, amounts, node_room, pod_requests
 from stower.sim.agenda import Agenda
 from stower.sim.checkers.preemption_log import PreemptionLog
@@ -63,6 +63,17 @@ class Checker:
     def violation(self, what: str) -> ViolationError:
         """To be raised."""
         return ViolationError(self.law, f"at {self.court.agenda.now_ns / 1e9:.3f} s: {what}")
+
+
+def rebuild_engine(
+    court: Court, found: Iterable[ApiObject], now_ns: int
+) -> tuple[Engine, list[Write]]:
+    """Returns an engine that has just been started with these objects, and what it has written."""
+    fresh = court.build()
+    writes = fresh.step(Listed(tuple(found)), now_ns)
+    while (due_ns := fresh.next_wake_ns) is not None and due_ns <= now_ns:
+        writes += fresh.step(Tick(), now_ns)
+    return fresh, writes
 
 
 class Binds:

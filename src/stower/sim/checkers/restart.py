@@ -7,10 +7,10 @@ import msgspec
 from stower.engine.engine import Engine
 from stower.engine.preemption.eviction_pauses import SPARES
 from stower.engine.status_reporter import UNSCHEDULABLE
-from stower.framework.events import Listed, Observed, Tick, WatchType
+from stower.framework.events import Observed, WatchType
 from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
 from stower.model.kinds import Pod, PodScheduling
-from stower.sim.checkers.checker import Checker
+from stower.sim.checkers.checker import Checker, rebuild_engine
 
 PROBES = 6
 
@@ -27,11 +27,9 @@ class Restart(Checker):
             raise self.violation("no scheduler is leader")
         engine = lived.engine
         assert engine is not None
-        fresh, now_ns = self.court.build(), lived.now_ns
+        now_ns = lived.now_ns
         found = tuple(self.court.server.list_objects())
-        said = fresh.step(Listed(found), now_ns)
-        while (due_ns := fresh.next_wake_ns) is not None and due_ns <= now_ns:
-            said += fresh.step(Tick(), now_ns)
+        fresh, said = rebuild_engine(self.court, found, now_ns)
         if fresh.errors.counts:
             (_, text, about), *_ = fresh.errors.take_log_lines()
             raise self.violation(f"a rebuilt engine fails: {text} ({about})")
