@@ -14,7 +14,7 @@ from stower.api.errors import ApiError, bad_request
 YAML_DEPTH_MAX: Final = 100
 # What go-yaml reads as something else than text, beyond what PyYAML does.
 _OTHER: Final = re.compile(
-    r"[yYnN]|[-+]?(\d[\d_]*)?\.?\d+([eE][-+]?\d+)?|0[xX][\da-fA-F]+|0[oO]?[0-7]+|0b[01]+"
+    r"[yYnN]|[-+]?(?:\d[\d_]*+(?:\.\d++|(?<=\d))|\.\d++)(?:[eE][-+]?\d++)?|0[xX][\da-fA-F]+|0[oO]?[0-7]+|0b[01]+"
 )
 
 

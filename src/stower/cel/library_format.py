@@ -21,6 +21,7 @@ from stower.cel.values import (
     type_name,
     value_of,
 )
+from stower.model.integers import parse_decimal
 
 _WANTED: Final = {
     "s": "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, "
@@ -75,7 +76,10 @@ def _clause_at(text: str, at: int) -> tuple[str, int | None, int]:
         if at == start:
             said += "error while converting precision to integer: "
             raise CelError(f'{said}strconv.Atoi: parsing "": invalid syntax')
-        precision = int(text[start:at])
+        precision = parse_decimal(text[start:at])
+        if precision is None:
+            said += "error while converting precision to integer: "
+            raise CelError(f'{said}strconv.Atoi: parsing "{text[start:at]}": value out of range')
     if text[at] not in _WANTED:
         first = chr(text[at].encode(errors="replace")[0])  # upstream reads bytes
         raise CelError(

@@ -41,6 +41,7 @@ from stower.cel.values import (
     no_overload,
     type_name,
 )
+from stower.model.integers import parse_decimal
 
 UINT_MAX: Final = 2**64 - 1
 
@@ -203,16 +204,15 @@ def to_bytes(value: Any) -> bytes:
 
 
 # As Go writes them: a single underscore may stand between digits.
-_DIGITS: Final = "(?:[0-9](?:_?[0-9])*)"
-_HEX: Final = "(?:[0-9a-f](?:_?[0-9a-f])*)"
+_DIGITS: Final = "(?:[0-9](?:_?[0-9])*+)"
+_HEX: Final = "(?:[0-9a-f](?:_?[0-9a-f])*+)"
 _FLOAT: Final = re.compile(
-    rf"(?:[+-]?(?:(?:{_DIGITS}\.?{_DIGITS}?|\.{_DIGITS})(?:e[+-]?{_DIGITS})?|inf|infinity)|nan)\Z",
+    rf"(?:[+-]?(?:(?:{_DIGITS}(?:\.{_DIGITS}?)?|\.{_DIGITS})(?:e[+-]?{_DIGITS})?|inf|infinity)|nan)\Z",
     re.I | re.A,
 )
 _HEX_FLOAT: Final = re.compile(
-    rf"[+-]?0x_?(?:{_HEX}\.?{_HEX}?|\.{_HEX})p[+-]?{_DIGITS}\Z", re.I | re.A
+    rf"[+-]?0x_?(?:{_HEX}(?:\.{_HEX}?)?|\.{_HEX})p[+-]?{_DIGITS}\Z", re.I | re.A
 )
-_INT: Final = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
 
 
 def to_double(value: Any) -> float:
@@ -247,13 +247,22 @@ def to_int(value: Any) -> int:
         if not -(2.0**63) < value < 2.0**63:
             raise CelError("integer overflow")
         return int(value)
-    if kind is str and _INT.match(value) and INT_MIN <= int(value) <= INT_MAX:
-        return int(value)
+    if kind is str and (number := _parsed_int(value)) is not None:
+        return number
     if kind is Timestamp:
         return int(value.ns // SECOND)
     if kind is Duration:
         return int(value.ns)
     raise conversion_error(value, "int")
+
+
+def _parsed_int(text: str) -> int | None:
+    """Parses an integer like Go's strconv.ParseInt."""
+    number = parse_decimal(text[1:] if text[:1] in ("+", "-") else text, bits=64)
+    if number is None:
+        return None
+    number = -number if text[0] == "-" else number
+    return number if INT_MIN <= number <= INT_MAX else None
 
 
 def to_uint(value: Any) -> Uint:
@@ -267,8 +276,8 @@ def to_uint(value: Any) -> Uint:
         if not 0 <= value < 2.0**64:
             raise CelError("unsigned integer overflow")
         return Uint(int(value))
-    if kind is str and value.isascii() and value.isdigit() and int(value) <= UINT_MAX:
-        return Uint(int(value))
+    if kind is str and (number := parse_decimal(value, 64)) is not None:
+        return Uint(number)
     raise conversion_error(value, "uint")
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from stower.cel.values import CelError, Duration, Timestamp, conversion_error, no_overload
+from stower.model.integers import parse_decimal
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -60,7 +61,7 @@ def _units(ns: int, unit: int) -> float:
     return -amount if ns < 0 else amount
 
 
-_SPAN: Final = re.compile(r"([0-9]*)\.?([0-9]*)(?<=[0-9.])(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_SPAN: Final = re.compile(r"([0-9]*+)\.?([0-9]*+)(?<=[0-9.])(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _UNITS: Final = {
     "ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": SECOND,
     "m": 60 * SECOND, "h": 3_600 * SECOND,
@@ -85,7 +86,10 @@ def _parsed_span(value: str) -> int | None:
     total = at = 0
     while (match := _SPAN.match(text, at)) and (match[1] or match[2]):
         unit = _UNITS[match[3]]
-        total += int(match[1] or 0) * unit + _part_of(match[2], unit)
+        whole = parse_decimal(match[1] or "0")
+        if whole is None:
+            return None
+        total += whole * unit + _part_of(match[2], unit)
         at = match.end()
     if at < len(text) or not at:
         return None
@@ -188,9 +192,10 @@ def _parse_integer(text: str) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits.isdigit() or not digits.isascii():
         raise CelError(f'strconv.Atoi: parsing "{text}": invalid syntax')
-    if int(digits) > 1_000_000:
+    number = parse_decimal(digits)
+    if number is None or number > 1_000_000:
         raise CelError(f'strconv.Atoi: parsing "{text}": value out of range')
-    return int(text)
+    return -number if text[0] == "-" else number
 
 
 def _getter(of_time: Callable[[datetime, int], int], unit_ns: int | None = None) -> Function:

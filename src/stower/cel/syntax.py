@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from stower.model.integers import parse_decimal
+
 # cel-go goes down to 250; Python's stack does not, and nobody writes so.
 DEPTH_MAX: Final = 100
 STARTS: Final = (
@@ -488,7 +490,8 @@ class Parser:
         if token.kind == "double":
             return Literal(offset, "double", float(sign + text))
         digits = text[:-1] if token.kind == "uint" else text
-        number = int(digits, 16) if digits[:2] == "0x" else int(digits)
+        number = int(digits, 16) if digits[:2] == "0x" else parse_decimal(digits, bits=65)
+        number = 1 << 65 if number is None else number
         number = -number if sign else number
         low, high = (0, 2**64 - 1) if token.kind == "uint" else (-(2**63), 2**63 - 1)
         if not low <= number <= high:

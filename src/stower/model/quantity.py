@@ -58,7 +58,7 @@ _BINARY_TEXT: Final = {exponent: text for text, exponent in _BINARY_SUFFIX.items
 
 # Sign, leading zeros, numerator, denominator, suffix with its exponent.
 _SCAN: Final = re.compile(
-    r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII
+    r"([+-]?)(0*+)([0-9]*+)(?:\.([0-9]*+))?+([eEinumkKMGTP]*+[-+]?[0-9]*+)", re.ASCII
 )
 _EXPONENT: Final = re.compile(r"[eE][+-]?[0-9]+", re.ASCII)
 

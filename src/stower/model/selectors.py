@@ -191,9 +191,9 @@ def node_selector_matches(selector: NodeSelector, labels: Mapping[str, str], nam
 
 
 _CLAUSE: Final = re.compile(
-    r"\s*(?:(?P<not>!)\s*(?P<absent>[^\s,!=()]+)"
-    r"|(?P<key>[^\s,!=()]+)\s*(?:(?P<op>==|=|!=)\s*(?P<value>[^\s,!=()]*)"
-    r"|\s(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?)\s*(?:,|$)",
+    r"\s*+(?:(?P<not>!)\s*+(?P<absent>[^\s,!=()]++)"
+    r"|(?P<key>[^\s,!=()]++)(?:\s*+(?P<op>==|=|!=)\s*+(?P<value>[^\s,!=()]*+)"
+    r"|\s++(?P<set>in|notin)\s*+\((?P<values>[^()]*+)\))?+)\s*+(?:,|$)",
     re.ASCII,
 )
 
@@ -206,7 +206,8 @@ def parse_selector(text: str) -> LabelSelector:
     requirements = []
     position = 0
     comma = False
-    while position < len(text.rstrip()) or comma:
+    end = len(text.rstrip())
+    while position < end or comma:
         clause = _CLAUSE.match(text, position)
         if clause is None:
             raise ValueError(f"cannot parse {text[position:]!r} in label selector {text!r}")

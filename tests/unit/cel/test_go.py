@@ -74,6 +74,9 @@ TRUE = (
     'format.date().validate("2023-02-29").hasValue()',
     'format.datetime().validate("2024-01-01t23:59:59,5z") == optional.none()',
     'format.datetime().validate("2024-01-01T24:00:00Z").hasValue()',
+    # Zeros before a number.
+    f'int("-{"0" * 5000}9223372036854775808" + "") + 1 < 0 && int("+7") == 7 && uint("007") == 7u',
+    f'duration("{"0" * 5000}1s" + "") == duration("1s")',
     # Versions.
     'semver("v01.2", true).minor() == 2 && isSemver("1.2.3-a.0+b.01") && !isSemver("1.2.3-01")',
     '!isSemver("v1-a", true) && !isSemver("1.2.3-18446744073709551616")',
@@ -93,6 +96,18 @@ def test_what_holds(expression: str) -> None:
     [
         ("0.0 / 0.0 < 1.0", "NaN values cannot be ordered"),
         ('double(string(1) + "e400") > 1.0', "type conversion error from 'string' to 'double'"),
+        # Of any length, whatever Python's int() says of them.
+        *(
+            (f'{function}("{"1" * 5000}{unit}" + "") == {function}("1{unit}")',
+             f"type conversion error from 'string' to '{kind}'")
+            for function, unit, kind in (
+                ("int", "", "int"), ("uint", "", "uint"), ("double", "", "double"),
+                ("duration", "s", "google.protobuf.Duration"),
+            )
+        ),
+        (f'(device.driver + "%.{"1" * 5000}f").format([1.5]) == ""',
+         "could not parse formatting clause: error while parsing precision: error while converting "
+         f'precision to integer: strconv.Atoi: parsing "{"1" * 5000}": value out of range'),
         ('double("+nan" + "") == 1.0', "type conversion error from 'string' to 'double'"),
         ('timestamp("2024-01-01T00:00:00+25:00" + "") == timestamp(0)',
          "type conversion error from 'string' to 'google.protobuf.Timestamp'"),
@@ -151,6 +166,7 @@ def test_what_has_no_answer(expression: str, said: str) -> None:
          "(expected 1, got 2)"),
         ('"%q".format([1]) == ""', "1:12: could not parse formatting clause: unrecognized "
          'formatting clause "q"'),
+        (f"1 == {'1' * 5000}", "1:6: Syntax error: invalid int literal"),
         # A logical operator that is wrong already is no cause for more.
         ("(1 && true) == 1", "1:2: expected type 'bool' but found 'int'"),
         ("[1].all(__result__, true)", "1:9: iteration variable overwrites accumulator variable"),

@@ -70,7 +70,7 @@ _NOT_NORMAL: Final = (
     "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with "
     "lowercase hexadecimal characters"
 )
-_LEADING_ZEROS: Final = re.compile(r"(?<![0-9A-Fa-f:])0+(?=[0-9]+(\.|\Z))")
+_NUMBER: Final = re.compile(r"(?<![0-9A-Fa-f:])[0-9]++(?=\.|\Z)")
 _PREFIX: Final = re.compile(r"[0-9]{1,4}\Z")
 
 
@@ -213,12 +213,16 @@ def _uuid_fault(uid: str) -> str:
     return "" if _UUID.match(uid) else "invalid UUID format"
 
 
+def _without_zeros(number: re.Match[str]) -> str:
+    return number[0].lstrip("0") or "0"
+
+
 def interface_address(path: str, text: str) -> Iterator[FieldError]:
     """An address with the size of its network, as it is usually written."""
     address, _, bits = text.partition("/")
     try:
         # Zeros before a number are read as nothing, and then found not to be usual.
-        found = ipaddress.ip_address(_LEADING_ZEROS.sub("", address))
+        found = ipaddress.ip_address(_NUMBER.sub(_without_zeros, address))
         size = int(bits) if _PREFIX.match(bits) else -1
     except ValueError:
         size = -1
