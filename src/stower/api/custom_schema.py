@@ -19,13 +19,17 @@ from stower.api.errors import (
     unsupported,
 )
 from stower.api.schema import Field, Type
-from stower.cel.patterns import BadPatternError, compile_pattern
+from stower.cel.patterns import BadPatternError, Pattern, compile_pattern
 from stower.model.times import parse_time
 
 Object = dict[str, Any]
 TOP: Final = ("kind", "apiVersion", "metadata")
 SCALARS: Final = ("string", "integer", "number", "boolean")
 _PLAIN: Final = frozenset(("type", "description", "maxLength", "minLength", "pattern"))
+# Of one object: instructions of patterns times characters, a second at worst. Texts of 1 MiB may
+# have patterns of 280 instructions; most have 10 to 30.
+PATTERN_WORK_MAX: Final = 300_000_000
+PATTERNS_SIZE_MAX: Final = 300_000  # instructions of all patterns of a schema: 0.1 s to compile
 TYPES: Final = {
     "object": dict, "array": list, "string": str, "boolean": bool,
 }  # fmt: skip
@@ -172,17 +176,48 @@ def _word(value: Any) -> str:
     return words.get(type(value), "object")
 
 
-def _match(pattern: str, text: str) -> bool | None:
-    """Returns whether a pattern occurs in a text; None for one that is no regular expression, as
-    definitions of earlier servers may have one."""
-    try:
-        return compile_pattern(pattern).occurs_in(text)
-    except BadPatternError:
-        return None
+class _TooMuchWorkError(Exception):
+    """The patterns of a schema take too long on an object. Its text is the path of a value."""
+
+
+class _PatternWork:
+    """What patterns may still cost for one object. RE2 takes time in proportion to the length of
+    the text times the size of the pattern."""
+
+    def __init__(self) -> None:
+        self._left = PATTERN_WORK_MAX
+
+    def match(self, wanted: str, text: str, at: str) -> bool | None:
+        """Returns whether a pattern occurs in a text; None for one that is no regular expression,
+        as definitions of earlier servers may have one. Raises _TooMuchWorkError."""
+        try:
+            pattern = compile_pattern(wanted)
+        except BadPatternError:
+            return None
+        if not self.take(pattern, len(text)):
+            raise _TooMuchWorkError(at)
+        return pattern.occurs_in(text)
+
+    def take(self, pattern: Pattern, length: int) -> bool:
+        """Counts the work on so many characters; returns whether it may be done."""
+        if pattern.size * length > self._left:
+            return False
+        self._left -= pattern.size * length
+        return True
 
 
 def value_faults(schema: Object, value: Any, path: str, top: bool = False) -> Iterator[FieldError]:
     """What a schema has against a value."""
+    try:
+        yield from _faults(schema, value, path, _PatternWork(), top)
+    except _TooMuchWorkError as error:
+        text = "the patterns of the definition take too long on this object; shorten its texts"
+        yield FieldError(INVALID, str(error), "", text)
+
+
+def _faults(
+    schema: Object, value: Any, path: str, work: _PatternWork, top: bool = False
+) -> Iterator[FieldError]:
     at = path or "<nil>"
     form = schema.get("type")
     if schema.get("x-kubernetes-int-or-string"):
@@ -200,14 +235,14 @@ def value_faults(schema: Object, value: Any, path: str, top: bool = False) -> It
     if choices and value not in choices:
         yield unsupported(at, value, [c if isinstance(c, str) else str(c) for c in choices])
     if isinstance(value, str):
-        yield from _text_faults(schema, value, at)
+        yield from _text_faults(schema, value, at, work)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _number_faults(schema, value, at)
     elif isinstance(value, list):
         yield from _count_faults(schema, len(value), at, "Items")
         items = schema.get("items") or {}
-        for i, inner in enumerate(() if _are_plain(items, value) else value):
-            yield from value_faults(items, inner, f"{path}[{i}]")
+        for i, inner in enumerate(() if _are_plain(items, value, work) else value):
+            yield from _faults(items, inner, f"{path}[{i}]", work)
     elif isinstance(value, dict):
         yield from _count_faults(schema, len(value), at, "Properties")
         for name in schema.get("required") or ():
@@ -217,11 +252,11 @@ def value_faults(schema: Object, value: Any, path: str, top: bool = False) -> It
         for name, inner in value.items():
             below = _get_field_schema(schema, name)
             if below is not None and not (top and name in TOP):
-                yield from value_faults(below, inner, f"{path}.{name}" if path else name)
-    yield from _check_combined(schema, value, path, at)
+                yield from _faults(below, inner, f"{path}.{name}" if path else name, work)
+    yield from _check_combined(schema, value, path, at, work)
 
 
-def _are_plain(schema: Object, values: list[Any]) -> bool:
+def _are_plain(schema: Object, values: list[Any], work: _PatternWork) -> bool:
     """Whether all are texts with which nothing is wrong: the common case of long lists, quickly."""
     if schema.get("type") != "string" or not _PLAIN.issuperset(schema):
         return False
@@ -232,27 +267,32 @@ def _are_plain(schema: Object, values: list[Any]) -> bool:
     if not wanted:
         return True
     try:
-        return all(map(compile_pattern(wanted).occurs_in, values))
+        pattern = compile_pattern(wanted)
+        if not work.take(pattern, sum(map(len, values))):
+            return False  # said of the first that is too much
+        return all(map(pattern.occurs_in, values))
     except BadPatternError:
         return False
 
 
-def _check_combined(schema: Object, value: Any, path: str, at: str) -> Iterator[FieldError]:
+def _check_combined(
+    schema: Object, value: Any, path: str, at: str, work: _PatternWork
+) -> Iterator[FieldError]:
     for inner in schema.get("allOf") or ():
-        yield from value_faults(inner, value, path)
+        yield from _faults(inner, value, path, work)
     for word in ("anyOf", "oneOf"):
         options = schema.get(word)
         if options:
-            passed = sum(not any(True for _ in value_faults(o, value, path)) for o in options)
+            passed = sum(not any(True for _ in _faults(o, value, path, work)) for o in options)
             if not passed or (word == "oneOf" and passed > 1):
                 text = f'"{at}" must validate one and only one schema ({word})'
                 yield FieldError(INVALID, at, value, text)
     denied = schema.get("not")
-    if denied and not any(True for _ in value_faults(denied, value, path)):
+    if denied and not any(True for _ in _faults(denied, value, path, work)):
         yield FieldError(INVALID, at, value, f'"{at}" must not validate the schema (not)')
 
 
-def _text_faults(schema: Object, value: str, at: str) -> Iterator[FieldError]:
+def _text_faults(schema: Object, value: str, at: str, work: _PatternWork) -> Iterator[FieldError]:
     most, least = schema.get("maxLength"), schema.get("minLength")
     if most is not None and len(value) > most:
         yield FieldError(TOO_LONG, at, "", f"may not be more than {most} bytes")
@@ -260,7 +300,7 @@ def _text_faults(schema: Object, value: str, at: str) -> Iterator[FieldError]:
         text = f"{at} in body should be at least {least} chars long"
         yield FieldError(INVALID, at, value, text)
     wanted = schema.get("pattern")
-    if wanted and not (found := _match(wanted, value)):
+    if wanted and not (found := work.match(wanted, value, at)):
         text = f"{at} in body should match '{wanted}'"
         text += "" if found is False else ", but pattern is invalid"
         yield FieldError(INVALID, at, value, text)
@@ -292,23 +332,33 @@ def _count_faults(schema: Object, count: int, at: str, name: str) -> Iterator[Fi
         yield FieldError(INVALID, at, count, text)
 
 
-def pattern_faults(schema: Object, path: str) -> Iterator[FieldError]:
-    """Yields the patterns of a schema that are no regular expressions."""
+def pattern_faults(
+    schema: Object, path: str, sizes: dict[str, int] | None = None
+) -> Iterator[FieldError]:
+    """Yields the patterns of a schema that are no regular expressions, and the first with which
+    they are too large together. `sizes`: of those that were looked at already, "" for the sum."""
+    sizes = {"": 0} if sizes is None else sizes
     wanted = schema.get("pattern")
-    if wanted:
+    if wanted and wanted not in sizes and sizes[""] <= PATTERNS_SIZE_MAX:
         try:
-            compile_pattern(wanted)
+            sizes[wanted] = compile_pattern(wanted).size
         except BadPatternError as error:
             text = f"must be a valid regular expression, but isn't: {error}"
             yield FieldError(INVALID, f"{path}.pattern", wanted, text)
+        sizes[""] += sizes.get(wanted, 0)
+        if sizes[""] > PATTERNS_SIZE_MAX:
+            text = (
+                f"the patterns of a schema take more than {PATTERNS_SIZE_MAX} instructions of RE2"
+            )
+            yield FieldError(INVALID, f"{path}.pattern", wanted, text)
     for name, inner in (schema.get("properties") or {}).items():
-        yield from pattern_faults(inner, f"{path}.properties[{name}]")
+        yield from pattern_faults(inner, f"{path}.properties[{name}]", sizes)
     for word in ("allOf", "anyOf", "oneOf"):
         for i, inner in enumerate(schema.get(word) or ()):
-            yield from pattern_faults(inner, f"{path}.{word}[{i}]")
+            yield from pattern_faults(inner, f"{path}.{word}[{i}]", sizes)
     for word in ("items", "additionalProperties", "not"):
         if isinstance(schema.get(word), dict):
-            yield from pattern_faults(schema[word], f"{path}.{word}")
+            yield from pattern_faults(schema[word], f"{path}.{word}", sizes)
 
 
 def list_faults(schema: Object, value: Any, path: str) -> Iterator[FieldError]:

@@ -18,9 +18,10 @@ class BadPatternError(Exception):
 
 
 class Pattern:
-    """A compiled regular expression. `regexp` is RE2's."""
+    """A compiled regular expression. `regexp` is RE2's; `size` is the number of its instructions,
+    of which a byte of a text may take each."""
 
-    __slots__ = ("_quick", "_text", "regexp")
+    __slots__ = ("_quick", "_text", "regexp", "size")
 
     def __init__(self, text: str) -> None:
         """Raises BadPatternError."""
@@ -30,6 +31,7 @@ class Pattern:
             self.regexp: Any = re2.compile(text, _options())
         except re2.error as error:
             raise BadPatternError(_go_message(error)) from None
+        self.size = int(self.regexp.programsize)
 
     def occurs_in(self, text: str) -> bool:
         """Returns whether the expression matches a part of the text.

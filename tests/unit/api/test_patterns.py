@@ -101,3 +101,31 @@ def test_no_value_matches_a_pattern_that_an_earlier_server_has_stored() -> None:
 def test_a_pattern_matches_a_part_of_the_text(pattern: str, text: str, does: bool) -> None:
     schema = {"type": "string", "pattern": pattern}
     assert does == (not list(value_faults(schema, text, "f")))
+
+
+LARGE = "(a|b)*a(a|b){900}$"  # 2,708 instructions
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_large_pattern_on_a_long_text_is_refused_and_takes_no_time(is_list: bool) -> None:
+    text = {"type": "string", "pattern": LARGE}
+    schema: Object = {"type": "object", "properties": {"s": text}}
+    value: Object = {"s": "ab" * 500_000}
+    if is_list:
+        schema["properties"]["s"] = {"type": "array", "items": {"anyOf": [text] * 100}}
+        value = {"s": ["ab" * 1000] * 500}
+    began = time.process_time()
+    *_, fault = value_faults(schema, value, "")
+    assert time.process_time() - began < 3
+    assert fault.field.startswith("s")
+    assert "take too long on this object" in fault.message
+    assert [] == list(value_faults(text, "a" * 20_000, "f"))
+
+
+def test_the_patterns_of_a_schema_are_bounded_together() -> None:
+    patterns = [f"^.{{1,{n}}}N$" for n in range(900, 1000)]  # 8,100 to 9,000 instructions each
+    schema = {"properties": {f"p{i}": {"pattern": p} for i, p in enumerate(patterns)}}
+    (fault,) = pattern_faults(schema, "s")
+    assert "more than 300000 instructions" in fault.message
+    same = {"properties": {f"p{i}": {"pattern": patterns[0]} for i in range(100)}}
+    assert [] == list(pattern_faults(same, "s"))
