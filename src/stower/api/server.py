@@ -106,12 +106,14 @@ class Api:
         except BadTokenError:
             return None
 
-    def authorize(self, caller: UserInfo, impersonation: Headers, info: RequestInfo) -> UserInfo:
+    def acting_user(self, caller: UserInfo, impersonation: Headers) -> UserInfo:
         """Returns the user that a request is carried out as. Raises ApiError 400 or 403."""
-        user = impersonate(self.rbac, caller, impersonation) if impersonation else caller
+        return impersonate(self.rbac, caller, impersonation) if impersonation else caller
+
+    def authorize(self, user: UserInfo, info: RequestInfo) -> None:
+        """Checks that a user may do what is asked. Raises ApiError 403."""
         if self.rbac is not None:
             self.rbac.check(user, info)
-        return user
 
     # Built-in objects
 
@@ -175,9 +177,10 @@ class Api:
         info = request.info
         if request.impersonation or self.rbac is not None:
             request.decision = "forbid"
-            user = self.authorize(request.user, request.impersonation, info)
+            user = self.acting_user(request.user, request.impersonation)
             if request.impersonation:
                 request.impersonator, request.user = request.user, user
+            self.authorize(user, info)
         request.decision = "allow"
         if info.is_resource:
             return self._resource(request, info)

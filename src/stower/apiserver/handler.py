@@ -56,13 +56,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Received:
-    """What the headers of a request say. `user` is None where it is not authenticated."""
+    """What the headers of a request say. `user` is None where it is not authenticated; `acting` is
+    whom the user may impersonate, once that is known."""
 
     info: RequestInfo
     path: str
     query: Query
     now_ns: int
     user: UserInfo | None = None
+    acting: UserInfo | None = None
     impersonation: Headers = ()
     decision: str = ""
 
@@ -163,7 +165,9 @@ class Handler:
             if message.has_body and self.api.rbac is not None:
                 # Again when it is carried out: requests before it may change roles.
                 received.decision = "forbid"
-                self.api.authorize(received.user, received.impersonation, info)
+                acting = self.api.acting_user(received.user, received.impersonation)
+                received.acting = acting if received.impersonation else None
+                self.api.authorize(acting, info)
                 received.decision = ""
         except ApiError as error:
             message.fault = (error.code, error.message)
@@ -230,15 +234,15 @@ class Handler:
         received: Received | None = message.context
         if self.audit is None or received is None:
             return
-        impersonator = request.impersonator if request is not None else None
-        user = impersonator or received.user
+        user, acting = received.user, received.acting
+        if request is not None and request.impersonator is not None:
+            user, acting = request.impersonator, request.user
         try:
             self.audit.record(
                 received.info,
                 message.target.decode("utf-8", "replace"),
                 user.to_object() if user is not None else {},
-                request.user.to_object() if request is not None and impersonator is not None
-                else None,
+                acting.to_object() if acting is not None else None,
                 message.header(b"user-agent"),
                 code,
                 received.now_ns,

@@ -363,10 +363,15 @@ def test_impersonation_is_read_from_all_headers_and_logged(tmp_path: Path) -> No
     assert ("eve", ["dev", "ops", "system:authenticated"]) == (info["username"], info["groups"])
     assert {"example.com/scope": ["a"]} == info["extra"]
     assert 403 == server.raw("GET", CONFIG_MAPS)[0]
+    known = server.wire.authority
     server.wire.authority += "Impersonate-%75ser: x\r\n"
     assert 400 == server.raw("GET", CONFIG_MAPS)[0]
+    server.wire.authority = known
+    assert 403 == server.raw("POST", CONFIG_MAPS, config_map("m"))[0], "by its headers alone"
     server.end()
-    first, second, third = lines_of(path)
+    first, second, third, written = lines_of(path)
+    for line in (second, written):
+        assert ("admin", "eve") == (line["user"]["username"], line["impersonatedUser"]["username"])
     assert ("admin", "eve") == (first["user"]["username"], first["impersonatedUser"]["username"])
     decision = "authorization.k8s.io/decision"
     assert "allow" == first["annotations"][decision]
@@ -374,6 +379,7 @@ def test_impersonation_is_read_from_all_headers_and_logged(tmp_path: Path) -> No
         second["annotations"][decision], second["responseStatus"]["code"]
     )  # fmt: skip
     assert ("forbid", 400) == (third["annotations"][decision], third["responseStatus"]["code"])
+    assert "impersonatedUser" not in third
 
 
 def test_the_audit_log_has_the_decision_of_the_authorizer_and_the_answer(tmp_path: Path) -> None:
