@@ -123,7 +123,9 @@ def agents_serving_of(given: RunArguments, setup: SchedulerSetup) -> AgentServin
     if token_file is not None and is_plain:
         raise bad_input("--agents-plain: cannot be used with --agents-token-file")
     token = serving_options.token_of(token_file) if token_file is not None else ""
-    return AgentServingOptions(host, int(port), token, is_open, *_certificate_of(given))
+    certificate, key = _certificate_of(given)
+    has_tls = is_open or certificate is not None
+    return AgentServingOptions(host, int(port), token, has_tls, certificate, key)
 
 
 def _is_loopback(host: str) -> bool:

@@ -8,7 +8,7 @@ refused: any web page could make one for whoever looks at it.
 import asyncio
 import hmac
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -16,12 +16,13 @@ from aiohttp import web
 
 from stower.framework.events import AgentAsked
 from stower.framework.writes import AgentAnswer
-from stower.live.http_runner import make_runner
+from stower.live.http_runner import Next, serve_app
 from stower.vms.agent import BODY_BYTES_MAX
 
 PENDING_MAX: Final = 10_000
 # The engine answers within a second; a process that was suspended may take longer.
 TIMEOUT_SECONDS: Final = 10
+BODY_SECONDS: Final = 10
 
 
 class AgentRequestHandler:
@@ -41,17 +42,20 @@ class AgentRequestHandler:
     async def handle(self, request: web.Request) -> web.Response:
         """Handles one request; reads at most BODY_BYTES_MAX bytes of its body.
 
-        The status is 503 if PENDING_MAX requests are pending, or if the engine does not answer
+        The status is 415 for a compressed body, 408 for one that does not come within
+        BODY_SECONDS, and 503 if PENDING_MAX requests are pending, or if the engine does not answer
         within TIMEOUT_SECONDS.
         """
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            return web.Response(status=415, text="Content-Encoding: want identity")
+        try:
+            body = await asyncio.wait_for(_read_body(request), BODY_SECONDS)
+        except TimeoutError:
+            return web.Response(status=408, text=f"no whole body within {BODY_SECONDS} s")
+        except web.RequestPayloadError:
+            return web.Response(status=400, text="the body is malformed")
         if len(self._pending) >= PENDING_MAX:
             return web.Response(status=503, text=f"{PENDING_MAX} requests are pending already")
-        body = b""
-        while len(body) < BODY_BYTES_MAX:
-            chunk = await request.content.read(BODY_BYTES_MAX - len(body))
-            if not chunk:
-                break
-            body += chunk
         id, self._next_id = self._next_id, self._next_id + 1
         future = self._pending[id] = asyncio.get_running_loop().create_future()
         self._submit(AgentAsked(id, request.method, body))
@@ -65,7 +69,14 @@ class AgentRequestHandler:
         return web.Response(status=answer.status, body=answer.body.encode(), headers=headers)
 
 
-Next = Callable[[web.Request], Awaitable[web.StreamResponse]]
+async def _read_body(request: web.Request) -> bytes:
+    body = b""
+    while len(body) < BODY_BYTES_MAX:
+        chunk = await request.content.read(BODY_BYTES_MAX - len(body))
+        if not chunk:
+            break
+        body += chunk
+    return body
 
 
 def _make_check(token: str) -> Any:
@@ -73,7 +84,8 @@ def _make_check(token: str) -> Any:
 
     @web.middleware
     async def check(request: web.Request, handler: Next) -> web.StreamResponse:
-        if "Origin" in request.headers:
+        names = map(str.lower, request.headers)
+        if any(name == "origin" or name.startswith("sec-fetch-") for name in names):
             return web.Response(status=403, text="requests of browsers are refused")
         kind, _, sent = request.headers.get("Authorization", "").partition(" ")
         is_known = kind.lower() == "bearer" and hmac.compare_digest(
@@ -101,10 +113,5 @@ async def serve_agents(
     """
     app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_make_check(token)])
     app.router.add_route("*", "/{path:.*}", agents.handle)
-    runner = make_runner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
+    async with serve_app(app, host, port, tls) as bound_port:
+        yield bound_port

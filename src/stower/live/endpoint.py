@@ -13,7 +13,7 @@ from aiohttp import web
 
 from stower.live import debug
 from stower.live.authorization import AuthorizationError, Authorizer
-from stower.live.http_runner import make_runner
+from stower.live.http_runner import serve_app
 from stower.live.scheduler import Scheduler
 
 LOOPBACK: Final = "127.0.0.1"
@@ -143,11 +143,5 @@ async def serve_routes(
             *routes,
         ]
     )
-    runner = make_runner(app, shutdown_timeout=SHUTDOWN_SECONDS)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port, ssl_context=tls)
-        await site.start()
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
+    async with serve_app(app, host, port, tls, SHUTDOWN_SECONDS) as bound_port:
+        yield bound_port
