@@ -29,6 +29,7 @@ from stower.garbage import swept_by_the_clock
 from stower.pki.certificates import make_certificates
 from stower.pki.files import write_private
 from stower.pki.transports import create_server, stop_accepting
+from stower.pki.trust import UntrustedError, check_folder
 
 log = logging.getLogger(__name__)
 LOOPBACK: Final = "127.0.0.1"
@@ -68,6 +69,14 @@ class RunningServer:
     url: str
     kubeconfig: Path
     objects: int
+
+
+def _check_trusted(folder: Path) -> None:
+    """Its keys and its token are those of whoever can write to it. Raises StateError."""
+    try:
+        check_folder(folder)
+    except UntrustedError as error:
+        raise StateError(f"--state {folder}: {error}") from None
 
 
 def _token(folder: Path) -> str:
@@ -137,6 +146,7 @@ def _raise_file_limit() -> None:
 async def run_server(options: Options) -> AsyncIterator[RunningServer]:
     """A server for as long as the block lasts. Raises StateError and OSError."""
     folder = options.state
+    _check_trusted(folder)
     database = None if options.memory else Database(folder)
     audit = None
     committer = None

@@ -5,6 +5,7 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 from stower.cli.output import bad_input
+from stower.pki.trust import UntrustedError, check_file
 
 
 def token_for(port: int | None, token_file: Path | None) -> str:
@@ -20,7 +21,10 @@ def token_for(port: int | None, token_file: Path | None) -> str:
 def read_token(path: Path) -> str:
     """The token of a file. Ends the program where it has none."""
     try:
+        check_file(path)
         token = path.read_text().strip()
+    except UntrustedError as error:
+        raise bad_input(f"--token-file {path}: {error}") from None
     except OSError as error:
         raise bad_input(f"--token-file {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -7,14 +7,15 @@ write to them.
 
 import contextlib
 import fcntl
-import grp
 import os
-import pwd
-import stat
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from stower.model.integers import parse_decimal
+from stower.pki.trust import UntrustedError, check_folder
 
 STATE: Final = Path(".stower")  # where a cluster is kept if nobody says where
 LOCK: Final = "up.lock"  # contains the process id of the holder
@@ -31,49 +32,11 @@ class UpError(Exception):
 def check_trusted(state: Path) -> None:
     """Checks that only this user can write to a folder and what is in it. Raises UpError."""
     try:
-        paths = [state, *state.iterdir()]
-        for path in paths:
-            _check_path(state, path)
-    except FileNotFoundError:
-        return  # of a file that has gone meanwhile
+        check_folder(state)
+    except UntrustedError as error:
+        raise UpError(f"--state {state}: {error}") from None
     except OSError as error:
         raise UpError(f"--state {state}: {error.strerror}") from None
-
-
-def _check_path(state: Path, path: Path) -> None:
-    found = path.stat() if path == state else path.lstat()
-    name = "the folder" if path == state else path.name
-    if found.st_uid not in (os.geteuid(), 0):
-        raise UpError(
-            f"--state {state}: {name} belongs to {_user_name(found.st_uid)}, want "
-            f"{_user_name(os.geteuid())}; use another folder"
-        )
-    if stat.S_ISLNK(found.st_mode):
-        return  # its mode says nothing, and only its owner can change it
-    if found.st_mode & stat.S_IWOTH or _may_group_write(found):
-        raise UpError(
-            f"--state {state}: other users can write to {name}; take that away with "
-            f"`chmod go-w {path}`"
-        )
-
-
-def _may_group_write(found: os.stat_result) -> bool:
-    """Whether the group of a file may write to it and has other members than the owner."""
-    if not found.st_mode & stat.S_IWGRP:
-        return False
-    try:
-        group, owner = grp.getgrgid(found.st_gid), pwd.getpwuid(found.st_uid)
-    except KeyError:
-        return True
-    is_private = group.gr_name == owner.pw_name and owner.pw_gid == group.gr_gid
-    return not is_private or not {owner.pw_name}.issuperset(group.gr_mem)
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
 
 
 @contextlib.contextmanager
@@ -139,9 +102,53 @@ def read_holder(state: Path) -> int | None:
         return None
     try:
         with open(state / LOCK, "rb", opener=_no_follow) as file:
-            return int(file.read(PID_BYTES_MAX))
+            pid = parse_decimal(file.read(PID_BYTES_MAX).decode("ascii").strip(), bits=31)
     except (OSError, ValueError):
         return None  # it is about to say so
+    return pid if pid and _has_lock(pid, state / LOCK) else None
+
+
+def stop_holder(state: Path, pid: int) -> None:
+    """Asks the process that holds the folder to end, if it still does.
+
+    Raises UpError if the folder cannot be trusted, and OSError.
+    """
+    with contextlib.suppress(ProcessLookupError), _process(pid) as descriptor:
+        if read_holder(state) != pid:
+            return
+        if descriptor is None:
+            os.kill(pid, signal.SIGTERM)
+        else:
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _process(pid: int) -> Iterator[int | None]:
+    """A descriptor that means the same process for as long as it is open; None where the system
+    has none."""
+    if not hasattr(os, "pidfd_open"):
+        yield None
+        return
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _has_lock(pid: int, lock: Path) -> bool:
+    """Returns whether it is this process that has locked the file: its id in there may be that of
+    an earlier holder, and another process by now. True where the system cannot say."""
+    if not Path("/proc/self/fdinfo").is_dir():
+        return True
+    with contextlib.suppress(OSError):
+        wanted = lock.stat()
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                info = Path(f"/proc/{pid}/fdinfo/{file.name}")
+                if os.path.samestat(file.stat(), wanted) and "FLOCK" in info.read_text():
+                    return True
+    return False
 
 
 def _no_follow(path: str, flags: int) -> int:

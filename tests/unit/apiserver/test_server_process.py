@@ -156,6 +156,21 @@ def test_serve_returns_when_the_stop_event_is_set(tmp_path: Path) -> None:
     Database(tmp_path).close()
 
 
+def test_a_folder_that_others_can_write_to_is_not_served_from(tmp_path: Path) -> None:
+    """Its token would be that of whoever wrote it."""
+    (tmp_path / "pki").mkdir()
+    (tmp_path / "pki" / "token").write_text("known")
+    (tmp_path / "pki" / "token").chmod(0o666)
+
+    async def main() -> None:
+        async with run_server(Options(tmp_path, memory=True)):
+            raise AssertionError("it is served")
+
+    with pytest.raises(StateError, match=r"other users can write to .*token"):
+        asyncio.run(main())
+    assert ["token"] == [path.name for path in (tmp_path / "pki").iterdir()]
+
+
 def test_a_lost_connection_is_logged_as_information_and_other_errors_as_errors(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -49,12 +50,13 @@ class Running:
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
     made = Running(tmp_path)
     monkeypatch.setattr(os, "kill", made.kill)
+    monkeypatch.setattr(down, "stop_holder", lambda _, pid: made.kill(pid, signal.SIGTERM))
     monkeypatch.setattr(down.time, "sleep", lambda seconds: None)
     return made
 
 
-def failing(error: type[OSError]) -> Callable[[int, int], None]:
-    def kill(pid: int, number: int) -> None:
+def failing(error: type[OSError]) -> Callable[[Any, int], None]:
+    def kill(of: Any, number: int) -> None:
         raise error
 
     return kill
@@ -75,7 +77,7 @@ def test_down_without_a_cluster_is_no_error(tmp_path: Path) -> None:
 def test_a_process_of_somebody_else_is_an_error(
     running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "kill", failing(PermissionError))
+    monkeypatch.setattr(down, "stop_holder", failing(PermissionError))
     told = invoke("down", "--state", tmp_path)
     assert (1, True) == (told.exit_code, f"no permission to stop process {PID}" in told.stderr)
 
@@ -84,6 +86,7 @@ def test_a_process_that_does_not_end_is_an_error(
     running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock of the verb goes on by a minute at each look."""
+    monkeypatch.setattr(down, "stop_holder", lambda _, pid: None)
     monkeypatch.setattr(os, "kill", failing(ProcessLookupError))
     clock = iter(range(0, 6000, 61))
     monkeypatch.setattr(down.time, "monotonic", lambda: next(clock))
@@ -139,6 +142,6 @@ def test_the_process_that_holds_the_lock_is_stopped_whatever_the_record_says(
 def test_a_folder_that_others_can_write_to_is_left_alone(running: Running, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     told = invoke("down", "--state", tmp_path, "--delete")
-    assert (1, True) == (told.exit_code, "other users can write to the folder" in told.stderr)
+    assert (1, True) == (told.exit_code, f"other users can write to {tmp_path}" in told.stderr)
     assert [] == running.signals
     assert (tmp_path / CLUSTER).exists()

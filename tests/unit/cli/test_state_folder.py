@@ -3,6 +3,9 @@
 import grp
 import os
 import pwd
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +14,15 @@ from typing import Any
 import pytest
 
 from stower.cli import state_folder
-from stower.cli.state_folder import LOCK, UpError, check_trusted, hold_state, is_held, read_holder
+from stower.cli.state_folder import (
+    LOCK,
+    UpError,
+    check_trusted,
+    hold_state,
+    is_held,
+    read_holder,
+    stop_holder,
+)
 
 ME = os.geteuid()
 
@@ -51,6 +62,35 @@ def test_the_holder_is_the_process_that_has_the_lock(folder: Path) -> None:
     assert read_holder(folder) is None, "nobody has the lock"
 
 
+@pytest.mark.skipif(not Path("/proc/self/fdinfo").is_dir(), reason="needs /proc")
+@pytest.mark.parametrize("text", ["{pid}", "-1", "0", "1e3", "", "9" * 19])
+def test_a_process_that_does_not_have_the_lock_is_not_the_holder(folder: Path, text: str) -> None:
+    """Of an earlier holder the id may be left, which may be another process's by now."""
+    with subprocess.Popen(["sleep", "60"]) as bystander, hold_state(folder):
+        (folder / LOCK).write_text(text.format(pid=bystander.pid))
+        assert is_held(folder)
+        assert read_holder(folder) is None
+        stop_holder(folder, bystander.pid)
+        assert bystander.poll() is None
+        bystander.kill()
+
+
+def test_the_process_that_has_the_lock_is_stopped(folder: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from stower.cli.state_folder import hold_state\n"
+        "with hold_state(Path(sys.argv[1])):\n print(flush=True)\n time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, folder]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert holder.pid == read_holder(folder)
+        stop_holder(folder, holder.pid)
+        assert -signal.SIGTERM == holder.wait()
+    stop_holder(folder, holder.pid)  # it has gone
+
+
 def test_a_lock_is_not_followed_to_another_file(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("kept")
@@ -60,18 +100,18 @@ def test_a_lock_is_not_followed_to_another_file(folder: Path, tmp_path: Path) ->
     assert "kept" == other.read_text()
 
 
-@pytest.mark.parametrize("name", ["", "kubeconfig", "pki"])
+@pytest.mark.parametrize("name", ["", "kubeconfig", "pki", "pki/token", "logs/up.log"])
 def test_what_everybody_can_write_to_is_not_trusted(folder: Path, name: str) -> None:
     path = folder / name
     if name == "pki":
         path.mkdir()
     elif name:
+        path.parent.mkdir(exist_ok=True)
         path.touch()
     path.chmod(0o702)
     with pytest.raises(UpError) as caught:
         check_trusted(folder)
-    what = name or "the folder"
-    assert f"other users can write to {what}; take that away with `chmod go-w {path}`" in str(
+    assert f"other users can write to {path}; take that away with `chmod go-w {path}`" in str(
         caught.value
     )
     path.chmod(0o755)
@@ -117,7 +157,7 @@ def test_a_folder_of_somebody_else_is_not_trusted(
     if ME == 0:
         check_trusted(folder)  # root may write everywhere anyway
         return
-    with pytest.raises(UpError, match="the folder belongs to"):
+    with pytest.raises(UpError, match=f"{folder} belongs to"):
         check_trusted(folder)
 
 
@@ -125,15 +165,45 @@ def test_a_file_of_somebody_else_is_not_trusted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "up.json").touch()
-    whole = Path.lstat
-
-    def lstat(path: Path) -> os.stat_result:
-        found = whole(path)
-        return os.stat_result((*found[:4], 4711, *found[5:]))
-
-    monkeypatch.setattr(Path, "lstat", lstat)
+    give_away(monkeypatch, folder / "up.json")
     with pytest.raises(UpError, match=r"up\.json belongs to user 4711"):
         check_trusted(folder)
+
+
+def test_a_file_that_goes_meanwhile_hides_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "kubeconfig").touch()
+    give_away(monkeypatch, folder / "kubeconfig")
+    listed = [folder / "gone", folder / "kubeconfig"]
+    monkeypatch.setattr(Path, "iterdir", lambda path: iter(listed))
+    with pytest.raises(UpError, match="kubeconfig belongs to user 4711"):
+        check_trusted(folder)
+
+
+@pytest.mark.parametrize("link", ["cluster", "lab/cluster"])
+def test_a_link_of_somebody_else_is_not_followed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, link: str
+) -> None:
+    """It may lead to another cluster of ours, which `stower down --delete` would delete."""
+    (folder / "ours" / "cluster").mkdir(parents=True)
+    (folder / "lab").symlink_to(folder / "ours")
+    (folder / "cluster").symlink_to(folder / "ours" / "cluster")
+    check_trusted(folder / link)
+    give_away(monkeypatch, folder / link.partition("/")[0])
+    with pytest.raises(UpError, match="belongs to user 4711"):
+        check_trusted(folder / link)
+
+
+def give_away(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """The path, but not what it leads to, belongs to somebody else."""
+    whole = Path.lstat
+
+    def lstat(asked: Path) -> os.stat_result:
+        found = whole(asked)
+        return os.stat_result((*found[:4], 4711, *found[5:])) if asked == path else found
+
+    monkeypatch.setattr(Path, "lstat", lstat)
 
 
 def test_a_folder_that_does_not_exist_is_no_fault(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import signal
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ import typer
 
 from stower.cli.cluster_options import State
 from stower.cli.output import console, failure
-from stower.cli.state_folder import LOCK, STATE, UpError, check_trusted, is_held
+from stower.cli.state_folder import LOCK, STATE, UpError, check_trusted, is_held, stop_holder
 from stower.cli.supervisor import (
     CLUSTER,
     LOGS,
@@ -55,9 +54,9 @@ def run(
         raise failure(str(error)) from None
     if record is not None:
         try:
-            os.kill(record.pid, signal.SIGTERM)
-        except ProcessLookupError:
-            pass
+            stop_holder(state, record.pid)
+        except UpError as error:
+            raise failure(str(error)) from None
         except PermissionError:
             raise failure(f"--state {state}: no permission to stop process {record.pid}") from None
         until = time.monotonic() + SECONDS_MAX

@@ -27,7 +27,7 @@ from stower.cli.output_files import check_target
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, size_of
 from stower.cli.shutdown import stop_event
-from stower.cli.state_folder import STATE, UpError, hold_state
+from stower.cli.state_folder import STATE, UpError, check_trusted, hold_state
 from stower.cli.supervisor import (
     CLUSTER,
     LOGS,
@@ -105,6 +105,10 @@ class UpArguments:
 def run(given: UpArguments) -> None:
     """Start a cluster: API server, simulated nodes, controllers, scheduler."""
     state = given.state
+    try:
+        check_trusted(state)
+    except UpError as error:
+        raise failure(str(error)) from None
     document, described = _describe(given)
     _check(given)
     if given.detach:

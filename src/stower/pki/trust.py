@@ -1,0 +1,87 @@
+"""Tells whether only this user can write to a file, or to a folder and what is in it."""
+
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+INNER: Final = ("pki", "logs")  # folders of a cluster's folder, with files of their own
+
+
+class UntrustedError(Exception):
+    """Somebody else can write to a file; the text says who, and what to do."""
+
+
+def check_folder(folder: Path) -> None:
+    """Checks that a folder, its files, and those in `pki` and `logs` belong to this user or to
+    root, and that no other user can write to them. A folder that does not exist is no fault.
+
+    Raises UntrustedError, and OSError for what cannot be read.
+    """
+    for path in (folder, *folder.absolute().parents):
+        # Whoever can change a link decides which folder is meant.
+        if path.is_symlink():
+            _check_owner(path, path.lstat())
+    for path in _paths(folder):
+        try:
+            found = path.stat() if path == folder else path.lstat()
+        except FileNotFoundError:
+            continue  # it has gone meanwhile
+        _check_owner(path, found)
+        _check_mode(path, found)
+
+
+def check_file(path: Path) -> None:
+    """Checks one file, and not where it is. Raises UntrustedError and OSError."""
+    found = path.stat()
+    _check_owner(path, found)
+    _check_mode(path, found)
+
+
+def _paths(folder: Path) -> Iterator[Path]:
+    if not folder.exists():
+        return
+    yield folder
+    for path in folder.iterdir():
+        yield path
+        if path.name in INNER and path.is_dir() and not path.is_symlink():
+            yield from path.iterdir()
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    if found.st_uid not in (os.geteuid(), 0):
+        raise UntrustedError(
+            f"{path} belongs to {_user_name(found.st_uid)}, want {_user_name(os.geteuid())}; use "
+            "another"
+        )
+
+
+def _check_mode(path: Path, found: os.stat_result) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        return  # its mode says nothing, and only its owner can change it
+    if found.st_mode & stat.S_IWOTH or _may_group_write(found):
+        raise UntrustedError(
+            f"other users can write to {path}; take that away with `chmod go-w {path}`"
+        )
+
+
+def _may_group_write(found: os.stat_result) -> bool:
+    """Whether the group of a file may write to it and has other members than the owner."""
+    if not found.st_mode & stat.S_IWGRP:
+        return False
+    try:
+        group, owner = grp.getgrgid(found.st_gid), pwd.getpwuid(found.st_uid)
+    except KeyError:
+        return True
+    is_private = group.gr_name == owner.pw_name and owner.pw_gid == group.gr_gid
+    return not is_private or not {owner.pw_name}.issuperset(group.gr_mem)
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
