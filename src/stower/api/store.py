@@ -227,24 +227,27 @@ class Store:
         and NamespaceFullError.
         """
         record = collection.record(key, item, self.revision + 1)
-        if len(record.raw) > OBJECT_BYTES_MAX + allowance:
-            raise TooLargeError
-        previous = collection.records.get(key)
         if len(record.raw) > LARGE_BYTES:
-            self._check_large(record, previous, allowance)
+            self.check_size(collection, key, len(record.raw), allowance)
+        previous = collection.records.get(key)
         self.revision += 1
         kind = MODIFIED if previous is not None else ADDED
         collection._set(record)
         self._log(collection, Event(kind, self.revision, record, previous))
         return record
 
-    def _check_large(self, record: Record, previous: Record | None, allowance: int) -> None:
-        namespace = namespace_of(record.key)
-        grown = excess(record) - excess(previous)
-        size = self.large_bytes.get(namespace, 0) + grown
+    def check_size(self, collection: Collection, key: Key, size: int, allowance: int) -> None:
+        """Raises TooLargeError and NamespaceFullError where `put` would not keep an object of so
+        many bytes."""
+        if size > OBJECT_BYTES_MAX + allowance:
+            raise TooLargeError
+        previous = collection.records.get(key)
+        namespace = namespace_of(key)
+        grown = max(0, size - LARGE_BYTES) - excess(previous)
+        total = self.large_bytes.get(namespace, 0) + grown
         limit = self.large_bytes_max * (UPDATES_FACTOR if previous is not None else 1)
-        if namespace and grown > allowance and size > limit:
-            raise NamespaceFullError(namespace, size, round(limit))
+        if namespace and grown > allowance and total > limit:
+            raise NamespaceFullError(namespace, total, round(limit))
 
     def remove(self, collection: Collection, key: Key, item: Object) -> Record:
         """Remove an object; `item` is its last state."""
@@ -265,6 +268,9 @@ class Store:
         else:
             self.visible = event.revision
         while self._window_bytes > self.window_bytes_max and len(self._order) > 1:
+            collection, size = self._order[0]
+            if collection.log[collection.start].revision > self.visible:
+                break  # `undo` may need it
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:

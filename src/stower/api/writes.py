@@ -107,7 +107,7 @@ def add(
         raise _make_exists_error(call, taken, generated)
     extra = hooks.warnings(call, item) if hooks.warnings is not None else []
     if options.dry_run:
-        return _encode(item), extra
+        return _encode_unstored(call, key, item, allowance=0), extra
     if version != "0" and parse_decimal(version, bits=64) is not None:
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     record = call.context.store.put(call.collection, key, item, allowance=0)
@@ -291,6 +291,13 @@ def alter(
     return _store(call, record, old, new, options, usage), extra
 
 
+def _encode_unstored(call: Call, key: str, item: Object, allowance: int) -> bytes:
+    """Returns the object that would be stored. Raises what the store would raise."""
+    raw = _encode(item)
+    call.context.store.check_size(call.collection, key, len(raw), allowance)
+    return raw
+
+
 def _store(
     call: Call, record: Record, old: Object, new: Object, options: WriteOptions, usage: Any
 ) -> bytes:
@@ -298,8 +305,9 @@ def _store(
     meta["resourceVersion"] = old["metadata"]["resourceVersion"]
     if is_same(new, old):
         return record.raw
+    allowance = STATUS_ALLOWANCE if call.subresource == "status" else 0
     if options.dry_run:
-        return _encode(new)
+        return _encode_unstored(call, record.key, new, allowance)
     store = call.context.store
     ends = (
         "deletionTimestamp" in meta
@@ -313,7 +321,6 @@ def _store(
         meta["resourceVersion"] = str(kept.revision)
         raw = _encode(new)
     else:
-        allowance = STATUS_ALLOWANCE if call.subresource == "status" else 0
         raw = store.put(call.collection, record.key, new, allowance).raw
     admission.settle(call, usage)
     hooks = kinds.hooks_of(call.resource)

@@ -44,6 +44,7 @@ def test_creates_are_bounded_for_each_namespace(cluster: RoleCluster) -> None:
         "size: limit is 2148 KiB; delete some, or start the server with a higher "
         "--large-objects-max"
     )
+    assert (code, message) == create(cluster, "m3", path=f"{MAPS}?dryRun=All")
     assert 201 == create(cluster, "small", LARGE_BYTES - 1_000)[0]
     assert 201 == create(cluster, "m3", path="/api/v1/namespaces/kube-public/configmaps")[0]
     rule = {"apiGroups": [""], "resources": ["x" * SIZE], "verbs": ["get"]}
