@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from stower.model.derived import Derived
+from stower.model.derived import Derived, forget
 from stower.model.kinds import DEVICES, DeviceObject, Pod
 from stower.model.kinds.device_class import DeviceClass
 from stower.model.kinds.device_taint_rule import DeviceTaintRule
@@ -180,8 +180,10 @@ class Devices:
                 else:
                     # Another part of the claim has changed: the assumed status stands.
                     self._assumed_claims[key] = msgspec.structs.replace(obj, status=assumed.status)
+                    forget(assumed)
             if self._extended_claim_by_pod:
                 self._forget_extended_owner(key)
+            forget(self._claims.get(key))
             self._claims[key] = obj
             if key in self._revoked_versions and not self.is_revoked(obj):
                 del self._revoked_versions[key]
@@ -210,7 +212,7 @@ class Devices:
         if isinstance(obj, ResourceClaim):
             self.claim_generation += 1
             self._forget_extended_owner(obj.metadata.key)
-            self._claims.pop(obj.metadata.key, None)
+            forget(self._claims.pop(obj.metadata.key, None))
             self._release_assumed(obj.metadata.key)
             self._expected_versions.pop(obj.metadata.key, None)
             self._revoked_versions.pop(obj.metadata.key, None)
@@ -378,6 +380,7 @@ class Devices:
         """Drops the assumption about a claim. Adds the claim to `released_claims` unless the API's
         allocation has the same devices."""
         claim = self._assumed_claims.pop(key, None)
+        forget(claim)
         allocation = claim.status.allocation if claim is not None else None
         is_other = api_allocation is None or (
             allocation and allocation.devices != api_allocation.devices

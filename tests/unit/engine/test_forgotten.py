@@ -9,8 +9,15 @@ import pytest
 
 from stower.assembly import build_engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
-from stower.model.kinds import Pod
+from stower.model.kinds import Pod, ResourceClass
 from tests.builders import make_node
+from tests.device_builders import (
+    claiming,
+    device,
+    device_class,
+    device_slice,
+    resource_claim,
+)
 
 SECOND_NS = 10**9
 KEPT_MAX = 10
@@ -75,6 +82,37 @@ def test_of_many_pods_that_are_gone_few_are_kept(what: str, last: WatchType) -> 
     counts = [(sys.getrefcount(pods[i]), sys.getrefcount(pods[i].spec.containers))
               for i in range(len(pods))]  # fmt: skip
     assert KEPT_MAX >= sum(one != (2, 2) for one in counts)
+
+
+@pytest.mark.parametrize("last", [WatchType.DELETED, WatchType.MODIFIED])
+@pytest.mark.parametrize("is_negotiated", [False, True])
+def test_of_many_claims_that_are_gone_few_are_kept(is_negotiated: bool, last: WatchType) -> None:
+    """Each may have annotations of 256 KiB."""
+    engine = build_engine(None)
+    kind = {"metadata": {"name": "gpu", "uid": "gpu"}, "driverName": "driver.example.com"}
+    negotiated = (msgspec.convert(kind, ResourceClass),)
+    first = negotiated if is_negotiated else (device_class(), device_slice("n1", device("gpu-0")))
+    writes = engine.step(Listed((make_node("n1", cpu="2"), *first)), 0)
+    claims = []
+    for number in range(60):
+        name, now_ns = f"c{number % 2 * number}", number * 10 * SECOND_NS
+        user = claiming(f"p{number}", name)
+        writes += engine.step(Observed(WatchType.ADDED, user), now_ns)
+        for version, change in enumerate((WatchType.ADDED, WatchType.MODIFIED, last)):
+            claim = resource_claim(name, meta={"resourceVersion": f"{number * 10 + version}"})
+            claims.append(claim)
+            writes += engine.step(Observed(change, claim), now_ns)
+            for write in writes:
+                engine.step(WriteOk(write.id), now_ns)
+            now_ns += SECOND_NS
+            writes = engine.step(Tick(), now_ns)
+            engine.drain()
+        engine.step(Observed(WatchType.DELETED, user), now_ns)
+        if change is WatchType.MODIFIED:
+            claims.pop()
+    del claim
+    gc.collect()
+    assert KEPT_MAX >= sum(sys.getrefcount(claims[i]) != 2 for i in range(len(claims)))
 
 
 def test_pods_that_a_new_list_leaves_out_are_not_kept() -> None:
