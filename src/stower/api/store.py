@@ -152,7 +152,10 @@ class Collection:
         previous = self.records.get(record.key)
         if previous is None:
             insort(self.keys, record.key)
-        self._count_large(record.key, excess(record) - excess(previous))
+        if len(record.raw) > LARGE_BYTES or (
+            previous is not None and len(previous.raw) > LARGE_BYTES
+        ):
+            self._count_large(record.key, excess(record) - excess(previous))
         self.records[record.key] = record
 
     def _drop(self, key: Key) -> None:
