@@ -23,7 +23,7 @@ from stower.cel.library_times import (
     to_duration,
     to_timestamp,
 )
-from stower.cel.patterns import BadPatternError, compile_pattern
+from stower.cel.patterns import BadPatternError, Pattern, compile_pattern
 from stower.cel.values import (
     CelError,
     CidrValue,
@@ -354,25 +354,29 @@ def texts(function: Function, *others: type) -> Function:
     return call_checked
 
 
-def pattern(text: str) -> Any:
+def pattern(text: str) -> Pattern:
     """Returns the compiled regular expression. Raises CelError with Go's message if it is
     invalid."""
     try:
-        return compile_pattern(text).regexp
+        return compile_pattern(text)
     except BadPatternError as error:
         raise CelError(str(error)) from None
 
 
 def _matches(text: str, regex: str) -> bool:
-    return pattern(regex).search(text) is not None
+    found = pattern(regex)
+    charge_search(found, len(text))
+    return found.regexp.search(text) is not None
 
 
 def _find(text: str, regex: str) -> str:
-    match = _compile_regex(regex).search(text)
+    found = _compile_regex(regex)
+    charge_search(found, len(text))
+    match = found.regexp.search(text)
     return "" if match is None else str(match[0])
 
 
-def _compile_regex(regex: str) -> Any:
+def _compile_regex(regex: str) -> Pattern:
     try:
         return pattern(regex)
     except CelError as error:
@@ -380,8 +384,21 @@ def _compile_regex(regex: str) -> Any:
 
 
 def _find_all(text: str, regex: str, most: int = -1) -> list[str]:
-    found = [str(match[0]) for match in _compile_regex(regex).finditer(text)]
-    return found if most < 0 else found[:most]
+    wanted, found = _compile_regex(regex), list[str]()
+    charge_search(wanted, len(text))
+    for match in wanted.regexp.finditer(text) if most else ():
+        found.append(str(match[0]))
+        if len(found) == most:
+            break
+        charge(1)
+        # A match may be one only because no longer way to it leads to the end of the text.
+        charge_search(wanted, len(text) - match.end())
+    return found
+
+
+def charge_search(wanted: Pattern, length: int) -> None:
+    """Counts the search in a text of this length: each instruction may be tried at each place."""
+    charge(wanted.size * length >> 8)
 
 
 def _char_at(text: str, at: int) -> str:

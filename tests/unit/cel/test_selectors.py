@@ -1,5 +1,6 @@
 """Selectors of devices: what they say of a device, what they cost, and what is wrong with them."""
 
+import time
 from typing import Any
 
 import pytest
@@ -277,3 +278,24 @@ def test_what_would_fill_the_memory_ends_before_it_does(expression: str) -> None
         return
     with pytest.raises(CelError, match="actual cost limit exceeded"):
         selector.matches(GPU)
+
+
+LONG = f"'{'a' * 1000}'.replace('a', '{'ab' * 500}')"  # a million characters
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"!{LONG}.matches('a[ab]{{1000}}c|b[ab]{{1000}}c|c')",
+        f"{LONG}.find('a[ab]{{1000}}c|b[ab]{{1000}}c|c') == ''",
+        f"{LONG}.findAll('').size() == 0",
+        f"'{'a' * 5000}'.replace('a', 'aaa').findAll('a[ab]*c|a').size() == 0",
+    ],
+)
+def test_the_work_of_a_pattern_grows_with_its_size_and_with_what_it_finds(expression: str) -> None:
+    selector = compile_selector(expression)
+    assert selector.error is None
+    began = time.process_time()
+    with pytest.raises(CelError, match="actual cost limit exceeded"):
+        selector.matches(GPU)
+    assert time.process_time() - began < 2
