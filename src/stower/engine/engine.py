@@ -140,6 +140,8 @@ class Engine:
         recovery.rebuild_count = 0
         try:
             self.state.begin_step(now_ns)
+            if self.state.gone_shapes:
+                self._forget_shapes()
         except Exception as error:
             recovery.on_error(GuardPoint.STEP, "step", error)
         HANDLERS[type(event)](self, event)
@@ -162,6 +164,13 @@ class Engine:
         if self.errors.is_breached and not self._is_rebuilt_enough:
             recovery.check_suspect()
         return writes
+
+    def _forget_shapes(self) -> None:
+        serials = self.state.gone_shapes
+        self.cycle.forget_shapes(serials)
+        for profile in self.profiles.values():
+            profile.forget_shapes(serials)
+        serials.clear()
 
     def _do_all(self, due_work: Callable[[], Iterator[DueWork]]) -> None:
         """Does what is due, for one pod after another."""

@@ -91,6 +91,11 @@ class Profile:
             plugins = self._by_shape[shape] = ShapePlugins(self, shape)
         return plugins
 
+    def forget_shapes(self, serials: set[int]) -> None:
+        """Drops what is kept of shapes that no pod has."""
+        kept = self._by_shape
+        self._by_shape = {s: p for s, p in kept.items() if s.serial not in serials}
+
     def generation(self, shape: Shape, state: ClusterState) -> int:
         """Returns a number that changes whenever the answers of plugins for unchanged rows may."""
         result = 0

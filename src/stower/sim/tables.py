@@ -87,6 +87,27 @@ def table_sizes(engine: Any, with_arrays: bool = True) -> Counter[str]:
     return sizes
 
 
+def text_bytes(engine: Any) -> int:
+    """Returns the length of all texts that are kept, each counted once, also inside objects."""
+    total, seen, todo = 0, set[int](), [engine]
+    while todo:
+        value = todo.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, str | bytes):
+            total += len(value)
+        elif isinstance(value, dict):
+            todo += [*value, *value.values()]
+        elif isinstance(value, list | tuple | set | frozenset | deque):
+            todo += value
+        elif isinstance(value, msgspec.Struct):
+            todo += [getattr(value, name) for name in value.__struct_fields__]
+        elif not isinstance(value, (*ATOMS, np.ndarray)):
+            todo += [one for _, one in _attributes(value)]
+    return total
+
+
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, types.MethodType):
         yield "self", value.__self__

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 CACHE_ENTRIES_MAX: Final = 65_536  # affinities and classes of pods kept
 # Terms that no pod carries any more are dropped when there are more of them than of carried ones.
 UNUSED_TERMS_MAX: Final = 1_024
+# So many bytes of their keys, too: a term takes some ten times as much.
+UNUSED_BYTES_MAX: Final = 2 * 1024 * 1024
+KEYS_BYTES_MAX: Final = 8 * 1024 * 1024  # of affinities, and of labels of classes of pods
+LABEL_BYTES: Final = 100
 # Of one pod that another scheduler placed; plugins.bounds refuses to place a pod with more.
 TERMS_MAX: Final = 100
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,13 +44,17 @@ class TermKind(Enum):
 class CarriedTerm(RowCounts):
     """One term, and the number of pods per row that carry it (PREFERRED: the sum of weights)."""
 
-    __slots__ = ("kind", "namespace_selector", "namespaces", "selector", "topology_key", "users")
+    __slots__ = (
+        "kind", "namespace_selector", "namespaces", "selector", "size", "topology_key", "users",
+    )  # fmt: skip
 
     def __init__(
         self, kind: TermKind, term: PodAffinityTerm, namespace: str, labels: "LabelColumns",
-        capacity: int,
+        capacity: int, size: int,
     ) -> None:  # fmt: skip
+        """`size`: of its key, in bytes."""
         super().__init__(labels, capacity)
+        self.size = size
         self.kind = kind
         self.topology_key = term.topology_key
         self.namespaces = namespaces_of(term, namespace)
@@ -90,8 +98,10 @@ class CarriedTerms:
     __slots__ = (
         "_capacity",
         "_idle",
+        "_idle_bytes",
         "_index",
         "_is_subscribed",
+        "_key_bytes",
         "_labels",
         "_terms_by_affinity",
         "_terms_by_pod_kind",
@@ -106,6 +116,8 @@ class CarriedTerms:
         self._terms_by_affinity: dict[bytes, tuple[tuple[CarriedTerm, int], ...]] = {}
         self._terms_by_pod_kind: dict[tuple[str, frozenset[tuple[str, str]]], _MatchedTerms] = {}
         self._idle = 0  # terms that no pod carries
+        self._idle_bytes = 0  # of their keys
+        self._key_bytes = 0  # of affinities and classes of pods
         self._is_subscribed = False  # whether changes of node labels are followed
 
     def terms_of(self, pod: Pod) -> Iterator[CarriedTerm]:
@@ -120,7 +132,8 @@ class CarriedTerms:
         terms = self._terms_by_affinity.get(key)
         if terms is None:
             if len(self._terms_by_affinity) >= CACHE_ENTRIES_MAX:
-                self._terms_by_affinity.clear()
+                self._clear_caches()
+            self._count_key(len(key))
             terms = self._terms_by_affinity[key] = tuple(islice(self._read_terms(pod), TERMS_MAX))
         return terms
 
@@ -135,18 +148,22 @@ class CarriedTerms:
             term.users += delta
             if term.users == 0:
                 self._idle += 1
+                self._idle_bytes += term.size
             elif term.users == delta == 1:
                 self._idle -= 1
+                self._idle_bytes -= term.size
             term.add(row, weight * delta)
 
     def begin_step(self) -> None:
         """Starts a step, in which no term is held yet: drops terms that no pod carries."""
-        if self._idle <= max(UNUSED_TERMS_MAX, len(self.terms) // 2):
+        if (
+            self._idle <= max(UNUSED_TERMS_MAX, len(self.terms) // 2)
+            and self._idle_bytes <= UNUSED_BYTES_MAX
+        ):
             return
         self.terms = {key: term for key, term in self.terms.items() if term.users}
-        self._idle = 0
-        self._terms_by_affinity.clear()
-        self._terms_by_pod_kind.clear()
+        self._idle = self._idle_bytes = 0
+        self._clear_caches()
         self._index = SelectorIndex()
         for term in self.terms.values():
             self._index.add(term.selector or LabelSelector(), term)
@@ -159,13 +176,26 @@ class CarriedTerms:
         seen = self._terms_by_pod_kind.get(key)
         if seen is None or seen.labels != namespace_labels:
             if len(self._terms_by_pod_kind) >= CACHE_ENTRIES_MAX:
-                self._terms_by_pod_kind.clear()
+                self._clear_caches()
+            self._count_key(len(labels) * LABEL_BYTES)
             seen = self._terms_by_pod_kind[key] = _MatchedTerms(namespace_labels)
         if seen.compared_count < self._index.count:
             new = self._index.candidates(labels, seen.compared_count)
             seen.terms += [term for term in new if term.matches(pod, namespace_labels)]
             seen.compared_count = self._index.count
         return seen.terms
+
+    def _count_key(self, size: int) -> None:
+        """Counts a new key of a cache; empties the caches where there are too many bytes."""
+        self._key_bytes += size
+        if self._key_bytes > KEYS_BYTES_MAX:
+            self._clear_caches()
+            self._key_bytes = size
+
+    def _clear_caches(self) -> None:
+        self._terms_by_affinity.clear()
+        self._terms_by_pod_kind.clear()
+        self._key_bytes = 0
 
     def grow(self, capacity: int) -> None:
         """Extends the counts to more rows."""
@@ -201,7 +231,10 @@ class CarriedTerms:
                 self._labels.listeners.append(self._move)
                 self._is_subscribed = True
             self._idle += 1  # until it is carried
-            found = CarriedTerm(kind, term, pod.metadata.namespace, self._labels, self._capacity)
+            self._idle_bytes += len(key)
+            found = CarriedTerm(
+                kind, term, pod.metadata.namespace, self._labels, self._capacity, len(key)
+            )
             self.terms[key] = found
             self._index.add(term.label_selector or LabelSelector(), found)
         return found

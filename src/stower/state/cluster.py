@@ -78,6 +78,8 @@ class ClusterState(NodeRows):
         )
         self._offered = (0, 0)  # generations of columns and of device classes that shapes are of
         self.pods: dict[str, PodEntry] = {}
+        # Serials of shapes that no pod has: what is kept by them is to be dropped.
+        self.gone_shapes: set[int] = set()
         self.pod_table = PodTable()
         self.uid_by_key: dict[str, str] = {}
         self.other_scheduler_pods: dict[str, Pod] = {}  # by uid: pods without a node
@@ -126,6 +128,10 @@ class ClusterState(NodeRows):
             for pod in self._gone:
                 forget(pod)
             self._gone.clear()
+        shapes = self.shapes
+        if shapes.large_bytes > shapes.large_bytes_max:
+            used = {e.shape for e in self.pods.values() if e.shape.large_bytes}
+            self.gone_shapes |= shapes.drop_large(used)
         if self.tallies.by_conditions:
             self.tallies.begin_step()
         if self.carried_terms.terms:

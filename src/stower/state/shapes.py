@@ -5,7 +5,7 @@ otherwise make every pod a shape of its own. Must not know rows or plugins.
 """
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from hashlib import blake2b
 from typing import Final
 
@@ -40,6 +40,9 @@ SHAPES_MAX: Final = 8_192
 RESOURCES_MAX: Final = 60
 OTHERS: Final = "other resources"  # no resource has such a name
 TEXT_BYTES_MAX: Final = 4_096  # of a key; of longer ones, a digest is kept
+# Keys of shapes with longer ones: beyond that, shapes that no pod has are dropped everywhere. A
+# shape takes some ten times as much.
+LARGE_BYTES: Final = 2 * 1024 * 1024
 
 # The order in which a node's shortages are reported upstream.
 _NAME_ORDER: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
@@ -57,6 +60,7 @@ class Shape:
     `requests` that a device class may stand for. node_name: set only if a pending pod names its
     node. is_partial: whether resources are left out that nobody offers: of a pod with more than
     RESOURCES_MAX, one column without amounts stands for those beyond, as messages name no more.
+    large_bytes: the length of its key where that is more than TEXT_BYTES_MAX, else 0.
     """
 
     __slots__ = (
@@ -69,6 +73,7 @@ class Shape:
         "has_storage",
         "images",
         "is_partial",
+        "large_bytes",
         "node_affinity",
         "node_name",
         "node_selector",
@@ -88,6 +93,7 @@ class Shape:
         spec = pod.spec
         self.serial = serial
         self.is_partial = False
+        self.large_bytes = 0
         asked = self._without_unoffered(amounts(pod_requests(pod)), is_offered)
         self.requests = tuple((columns(name), asked[name]) for name in _sorted_names(asked))
         if self.is_partial:
@@ -141,8 +147,17 @@ class ShapeTable:
     """Interns shapes: by the encoded spec first (1 µs), by the meaning of the spec second."""
 
     __slots__ = (
-        "_by_meaning", "_by_text", "_columns", "_encode", "_is_offered", "_next", "_non_zero",
+        "_by_meaning",
+        "_by_text",
+        "_columns",
+        "_encode",
+        "_is_offered",
+        "_large",
+        "_next",
+        "_non_zero",
         "_partial",
+        "large_bytes",
+        "large_bytes_max",
     )  # fmt: skip
 
     def __init__(
@@ -160,6 +175,9 @@ class ShapeTable:
         self._by_meaning: dict[bytes, Shape] = {}
         # Those that are partial, by text and by meaning, as long as a pod has them.
         self._partial: weakref.WeakValueDictionary[bytes, Shape] = weakref.WeakValueDictionary()
+        self._large: dict[bytes, Shape] = {}  # by the digest of the text
+        self.large_bytes = 0
+        self.large_bytes_max = LARGE_BYTES
         self._next = 0
 
     def intern(self, pod: Pod, node_name: str = "", claimed: Claimed = ()) -> Shape:
@@ -188,15 +206,23 @@ class ShapeTable:
                 [part.resources for part in claimed] if claimed else None,
             )
         )
-        if len(text) > TEXT_BYTES_MAX:
+        size = len(text)
+        if size > TEXT_BYTES_MAX:
             text = _digest(text)
-        shape = self._by_text.get(text)
+            shape = self._large.get(text)
+        else:
+            shape = self._by_text.get(text)
         if shape is None:
             shape = self._partial.get(text)
         if shape is None:
             shape = self._intern_new(pod, node_name, claimed)
             if shape.is_partial:
                 self._partial[text] = shape
+                return shape
+            if size > TEXT_BYTES_MAX:
+                self._large[text] = shape
+                self.large_bytes += size
+                shape.large_bytes = max(shape.large_bytes, size)
                 return shape
             if len(self._by_text) >= TEXTS_MAX:
                 _drop_oldest(self._by_text)
@@ -209,6 +235,16 @@ class ShapeTable:
         has_any = bool(self._partial)
         self._partial.clear()
         return has_any
+
+    def drop_large(self, used: Container[Shape]) -> set[int]:
+        """Drops the large shapes that are not in use. Returns their serials."""
+        dropped = {shape.serial for shape in self._large.values() if shape not in used}
+        self._large = {t: s for t, s in self._large.items() if s.serial not in dropped}
+        meanings = self._by_meaning
+        self._by_meaning = {t: s for t, s in meanings.items() if s.serial not in dropped}
+        self.large_bytes = sum(shape.large_bytes for shape in self._large.values())
+        self.large_bytes_max = max(LARGE_BYTES, 2 * self.large_bytes)
+        return dropped
 
     def _intern_new(self, pod: Pod, node_name: str, claimed: Claimed) -> Shape:
         shape = Shape(

@@ -6,6 +6,7 @@ plugins.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -25,6 +26,9 @@ ClassKey = tuple[str, frozenset[tuple[str, str]], bool]
 TEXTS_MAX: Final = 65_536
 TALLIES_MAX: Final = 4_096  # beyond it, the least recently used are dropped
 TALLIES_KEPT: Final = TALLIES_MAX // 2
+# Of the texts of their conditions, of which a tally takes some ten times as much.
+BYTES_MAX: Final = 2 * 1024 * 1024
+BYTES_KEPT: Final = BYTES_MAX // 2
 # Pods that new tallies may count in one attempt: about a second.
 VISITS_MAX: Final = 5_000_000
 COMPARISONS_MAX: Final = 1_000  # the most selectors that one pod is charged for
@@ -42,12 +46,15 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 class Tally(RowCounts):
     """The number of pods per row that meet all conditions; `live` leaves out pods in deletion."""
 
-    __slots__ = ("conditions", "last_used_step", "live")
+    __slots__ = ("conditions", "last_used_step", "live", "size")
 
     def __init__(
-        self, conditions: tuple[Condition, ...], live: bool, labels: "LabelColumns", capacity: int
-    ) -> None:
+        self, conditions: tuple[Condition, ...], live: bool, labels: "LabelColumns", capacity: int,
+        size: int,
+    ) -> None:  # fmt: skip
+        """`size`: of the text of its conditions, in bytes."""
         super().__init__(labels, capacity)
+        self.size = size
         self.conditions = conditions
         self.live = live
         self.last_used_step = 0  # the step of its last use
@@ -95,8 +102,8 @@ class Tallies:
     """All registered tallies, and for each class of pods those that count it."""
 
     __slots__ = (
-        "_by_pair", "_by_text", "_capacity", "_classes", "_index", "_labels", "by_conditions",
-        "step", "visits",
+        "_by_pair", "_by_text", "_bytes", "_capacity", "_classes", "_index", "_labels",
+        "by_conditions", "step", "visits",
     )  # fmt: skip
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
@@ -107,6 +114,7 @@ class Tallies:
         self._classes: dict[ClassKey, _PodClass] = {}
         self._by_pair: dict[tuple[str, str], dict[ClassKey, _PodClass]] = {}
         self._by_text: dict[bytes, Tally] = {}
+        self._bytes = 0  # of texts
         self.step = 0  # number of events handled
         self.visits = 0  # pods that were counted, since it was set to 0
 
@@ -131,7 +139,7 @@ class Tallies:
                 self._labels.listeners.append(self._move)
                 for entry in placed:
                     self._class_of(entry.pod).members[entry.uid] = entry
-            tally = Tally(conditions, live, self._labels, self._capacity)
+            tally = Tally(conditions, live, self._labels, self._capacity, len(text))
             self.by_conditions[key] = tally
             self._index.add(conditions[0][1] if conditions else None, tally)
             pair = required_label(conditions[0][1]) if conditions else None
@@ -146,7 +154,9 @@ class Tallies:
         tally.last_used_step = self.step
         if len(self._by_text) >= TEXTS_MAX:
             self._by_text.clear()
+            self._bytes = sum(known.size for known in self.by_conditions.values())
         self._by_text[text] = tally
+        self._bytes += len(text)
         return tally
 
     def tallies_of(self, pod: Pod) -> set[Tally] | None:
@@ -177,10 +187,13 @@ class Tallies:
         """Starts a step, in which no tally is held yet: drops the least recently used ones."""
         self.step += 1
         self.visits = 0
-        if len(self.by_conditions) <= TALLIES_MAX:
+        if len(self.by_conditions) <= TALLIES_MAX and self._bytes <= BYTES_MAX:
             return
-        by_age = sorted(self.by_conditions.items(), key=lambda item: item[1].last_used_step)
-        self.by_conditions = dict(by_age[-TALLIES_KEPT:])
+        by_age = sorted(self.by_conditions.items(), key=lambda item: -item[1].last_used_step)
+        sizes = accumulate(tally.size for _, tally in by_age[:TALLIES_KEPT])
+        kept = sum(size <= BYTES_KEPT for size in sizes)
+        self.by_conditions = dict(reversed(by_age[:kept]))
+        self._bytes = sum(tally.size for _, tally in by_age[:kept])
         self._by_text.clear()
         self._index = SelectorIndex()
         for tally in self.by_conditions.values():

@@ -10,6 +10,7 @@ import pytest
 from stower.assembly import build_engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
 from stower.model.kinds import Pod, ResourceClass
+from stower.sim.tables import text_bytes
 from tests.builders import make_node
 from tests.device_builders import (
     claiming,
@@ -82,6 +83,67 @@ def test_of_many_pods_that_are_gone_few_are_kept(what: str, last: WatchType) -> 
     counts = [(sys.getrefcount(pods[i]), sys.getrefcount(pods[i].spec.containers))
               for i in range(len(pods))]  # fmt: skip
     assert KEPT_MAX >= sum(one != (2, 2) for one in counts)
+
+
+KEYS = 9_000
+LARGE_PODS = 60
+TEXT_BYTES_MAX = 7_500_000  # of 11.6 MB and more that came
+
+
+def requirements(names: list[str]) -> list[Any]:
+    return [{"key": name, "operator": "Exists"} for name in names]
+
+
+def large_spec(what: str, names: list[str]) -> dict[str, Any]:
+    """Half a megabyte, as the API server takes it."""
+    affinity: dict[str, Any] = {}
+    term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": requirements(names)}}
+    terms = [{"matchExpressions": [one]} for one in requirements(names)]
+    match what:
+        case "node selector":
+            return {"nodeSelector": dict.fromkeys(names, "1")}
+        case "node affinity":
+            affinity = {"requiredDuringSchedulingIgnoredDuringExecution":
+                        {"nodeSelectorTerms": terms}}  # fmt: skip
+            return {"affinity": {"nodeAffinity": affinity}}
+        case "preferred nodes":
+            preferred = [{"weight": 1, "preference": one} for one in terms]
+            affinity = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
+            return {"affinity": {"nodeAffinity": affinity}}
+        case "anti-affinity":
+            affinity = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+            return {"affinity": {"podAntiAffinity": affinity}}
+        case "spread":
+            return {"topologySpreadConstraints": [
+                {**term, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
+            ]}  # fmt: skip
+        case _:  # images
+            return {"containers": [{**CONTAINER, "name": f"c{i}", "image": name}
+                                   for i, name in enumerate(names)]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["node selector", "node affinity", "preferred nodes", "anti-affinity", "spread", "images"],
+)  # fmt: skip
+def test_of_large_pods_that_are_gone_no_megabytes_are_kept(what: str) -> None:
+    """Each is gone before the next one comes."""
+    engine, now_ns = build_engine(None), 0
+    engine.step(Listed((make_node("n1", cpu="9"),)), 0)
+    for number in range(LARGE_PODS):
+        pod = make(
+            f"p{number}", large_spec(what, [f"x{number}-{i}.example.com/y" for i in range(KEYS)]), 1
+        )
+        now_ns += SECOND_NS
+        writes = engine.step(Observed(WatchType.ADDED, pod), now_ns)
+        now_ns += SECOND_NS
+        writes += engine.step(Tick(), now_ns)
+        writes += engine.step(Observed(WatchType.DELETED, pod), now_ns)
+        for write in writes:
+            engine.step(WriteOk(write.id), now_ns)
+        engine.drain()
+    del pod
+    assert text_bytes(engine) < TEXT_BYTES_MAX
 
 
 @pytest.mark.parametrize("last", [WatchType.DELETED, WatchType.MODIFIED])

@@ -329,6 +329,10 @@ class EvaluationCache:
         self._state = state
         self._entries: dict[tuple[str, int], Evaluation] = {}
 
+    def forget_shapes(self, serials: set[int]) -> None:
+        """Drops what is kept of shapes that no pod has."""
+        self._entries = {k: e for k, e in self._entries.items() if k[1] not in serials}
+
     def get(self, profile: Profile, shape: Shape) -> Evaluation:
         """Returns the evaluation, up to date."""
         key = (profile.scheduler_name, shape.serial)

@@ -64,6 +64,10 @@ class NominatedRoom:
                     is_shared = is_shared and plugin.scope is not Scope.PODS
         return found, is_shared
 
+    def forget_shapes(self, serials: set[int]) -> None:
+        """Drops what is kept of shapes that no pod has."""
+        self._cache = {k: c for k, c in self._cache.items() if k[1] not in serials}
+
     def _cached_rows(self, profile: Profile, entry: PodEntry) -> dict[int, bool]:
         state = self._state
         key = (profile.scheduler_name, entry.shape.serial, entry.pod.priority)

@@ -97,6 +97,12 @@ class SchedulingCycle:
         self._state.refresh_images()
         return self._evaluations.get(profile, shape)
 
+    def forget_shapes(self, serials: set[int]) -> None:
+        """Drops what is kept of shapes that no pod has."""
+        for cache in (self._evaluations, self._verdicts, self._evaluator, self._nominated_room):
+            cache.forget_shapes(serials)
+        self._failures = {k: f for k, f in self._failures.items() if k[1] not in serials}
+
     def fits(self, profile: Profile, entry: PodEntry, row: int, *, lasting: bool = False) -> bool:
         """Returns whether the pod may go to the row. `lasting` ignores refusals that may end when
         other pods are placed."""

@@ -40,6 +40,10 @@ class VerdictCache:
         self._state = state
         self._cache: dict[tuple[str, int], _Cached] = {}
 
+    def forget_shapes(self, serials: set[int]) -> None:
+        """Drops what is kept of shapes that no pod has."""
+        self._cache = {k: c for k, c in self._cache.items() if k[1] not in serials}
+
     def get(self, profile: Profile, shape: Shape, pod: Pod) -> Verdict:
         """Returns the verdict, up to date; valid until the state changes."""
         state = self._state

@@ -50,16 +50,8 @@ class _CachedCandidates:
     """Columns for one shape and priority, and the positions in logs that they are valid for."""
 
     __slots__ = (
-        "budgets",
-        "changed",
-        "columns",
-        "front",
-        "groups",
-        "layout",
-        "node_cursor",
-        "pod_cursor",
-        "units_on",
-        "use_cursor",
+        "budgets", "changed", "columns", "front", "groups", "layout", "node_cursor", "pod_cursor",
+        "units_on", "use_cursor",
     )  # fmt: skip
 
     def __init__(self, state: ClusterState) -> None:
@@ -93,6 +85,10 @@ class Evaluator:
     def hash_of(self, entry: PodEntry) -> int:
         """Returns the hash that breaks ties for this pod."""
         return pod_hash(self._seed, entry.uid)
+
+    def forget_shapes(self, serials: set[int]) -> None:
+        """Drops what is kept of shapes that no pod has."""
+        self._cache = {k: c for k, c in self._cache.items() if k[1] not in serials}
 
     def cached_candidates(
         self, search: "Search", capacity_constraints: tuple[CapacityConstraint, ...]
