@@ -8,6 +8,7 @@ line that is malformed, which may be a bearer token.
 import asyncio
 import logging
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -114,25 +115,40 @@ class _Connection(asyncio.Protocol):
 
 
 class _Connections:
-    """All connections of a server; those whose first request has not come yet give way first."""
+    """All connections of a server. Where there are too many, the one gives way that has been
+    without a request for the longest."""
 
     def __init__(self) -> None:
         self._by_inner: dict[Any, _Connection] = {}
-        self._strangers: dict[_Connection, None] = {}  # oldest first
+        self._idle: dict[_Connection, None] = {}  # those without a request, the longest first
+        self._handshakes: deque[float] = deque()  # when each began, in seconds of the loop
+
+    def accept(self, inner: Any) -> _Connection:
+        """Returns the protocol of a new connection, which may have a TLS handshake before it.
+        Raises ConnectionRefusedError."""
+        now_s = asyncio.get_running_loop().time()
+        while self._handshakes and now_s - self._handshakes[0] > HEADERS_SECONDS_MAX:
+            self._handshakes.popleft()  # what failed is told to nobody
+        if len(self._handshakes) >= CONNECTIONS_MAX:
+            raise ConnectionRefusedError(f"{CONNECTIONS_MAX} connections are new")
+        self._handshakes.append(now_s)
+        return _Connection(self, inner)
 
     def add(self, connection: _Connection) -> None:
-        """Counts a connection, and closes another one, or this one, if there are too many."""
+        """Counts a connection whose handshake is over."""
+        if self._handshakes:
+            self._handshakes.popleft()
         self._by_inner[connection.inner] = connection
-        self._strangers[connection] = None
+        self._idle[connection] = None
         if len(self._by_inner) > CONNECTIONS_MAX:
-            oldest = next(iter(self._strangers))
+            oldest = next(iter(self._idle))
             self.remove(oldest)
             oldest.abort()
 
     def remove(self, connection: _Connection) -> None:
         """Forgets a connection."""
         self._by_inner.pop(connection.inner, None)
-        self._strangers.pop(connection, None)
+        self._idle.pop(connection, None)
 
     def make_middleware(self) -> Any:
         """Returns the middleware that says when a request has come and when it is answered."""
@@ -143,11 +159,16 @@ class _Connections:
             if connection is None:  # it is being closed
                 return await handler(request)
             connection.begin()
-            self._strangers.pop(connection, None)
+            self._idle.pop(connection, None)
             try:
-                return await handler(request)
+                response = await handler(request)
+                if response.status in (401, 403):
+                    response.force_close()
+                return response
             finally:
                 connection.end()
+                if connection.inner in self._by_inner:
+                    self._idle[connection] = None
 
         return watch
 
@@ -175,7 +196,7 @@ async def serve_app(
     assert make is not None
     try:
         server = await asyncio.get_running_loop().create_server(
-            lambda: _Connection(connections, make()), host, port, ssl=tls,
+            lambda: connections.accept(make()), host, port, ssl=tls,
             ssl_handshake_timeout=HEADERS_SECONDS_MAX if tls is not None else None,
         )  # fmt: skip
         try:

@@ -10,6 +10,7 @@ import pytest
 from stower.framework.writes import AgentAnswer
 from stower.live import agents, http_runner
 from stower.live.agents import AgentRequestHandler, serve_agents
+from stower.pki.server_certificate import Serving
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -89,23 +90,44 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
     assert 408 == told(story)
 
 
-def test_strangers_give_way_where_connections_are_too_many(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("data", [b"P", REQUEST])
+def test_who_asks_for_nothing_gives_way_where_connections_are_too_many(
+    monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
+    """Whether or not they have asked for something before."""
     monkeypatch.setattr(http_runner, "CONNECTIONS_MAX", 3)
 
-    async def story(connect: Connect) -> tuple[bytes, list[int]]:
-        known, writer = await connect(REQUEST)
-        found = [await read_status(known)]
-        strangers = [await connect(b"P") for _ in range(5)]
-        cut = b"".join([await read_all(reader) for reader, _ in strangers[:3]])
+    async def story(connect: Connect) -> int:
+        others = [await connect(data) for _ in range(4)]
+        await read_all(others[0][0])  # to its end
         reader, _ = await connect(REQUEST)
-        found.append(await read_status(reader))
-        await known.readuntil(b"\r\n\r\n")
-        writer.write(REQUEST)
-        return cut, [*found, await read_status(known)]
+        return await read_status(reader)
 
-    assert (b"", [200, 200, 200]) == told(story)
+    assert 200 == told(story)
+
+
+def test_who_is_refused_is_cut_off() -> None:
+    async def story(connect: Connect) -> bytes:
+        reader, _ = await connect(REQUEST.replace(b"Host", b"Origin: http://x\r\nHost"))
+        return await read_all(reader)
+
+    assert told(story).startswith(b"HTTP/1.1 403 ")
+
+
+def test_tls_handshakes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_runner, "CONNECTIONS_MAX", 3)
+    tls = Serving(None, None, ("127.0.0.1",)).context
+
+    async def story() -> bytes:
+        handler = AgentRequestHandler(lambda asked: None)
+        async with serve_agents(handler, "127.0.0.1", 0, tls=tls) as port:
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+            refused = await read_all(silent[3][0])
+            for _, writer in silent:
+                writer.close()
+            return refused
+
+    assert b"" == asyncio.run(story())
 
 
 def test_compressed_bodies_are_refused() -> None:
