@@ -126,10 +126,13 @@ def stop_holder(state: Path, pid: int) -> None:
 def _process(pid: int) -> Iterator[int | None]:
     """A descriptor that means the same process for as long as it is open; None where the system
     has none."""
-    if not hasattr(os, "pidfd_open"):
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except (AttributeError, OSError):  # an old kernel, or a sandbox
         yield None
         return
-    descriptor = os.pidfd_open(pid)
     try:
         yield descriptor
     finally:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+PARTS_MAX: Final = 1_000  # of a path with those of all links
 INNER: Final = ("pki", "logs")  # folders of a cluster's folder, with files of their own
 
 
@@ -21,10 +22,8 @@ def check_folder(folder: Path) -> None:
 
     Raises UntrustedError, and OSError for what cannot be read.
     """
-    for path in (folder, *folder.absolute().parents):
-        # Whoever can change a link decides which folder is meant.
-        if path.is_symlink():
-            _check_owner(path, path.lstat())
+    for link in _links(folder):  # whoever can change one decides which folder is meant
+        _check_owner(link, link.lstat())
     for path in _paths(folder):
         try:
             found = path.stat() if path == folder else path.lstat()
@@ -41,13 +40,31 @@ def check_file(path: Path) -> None:
     _check_mode(path, found)
 
 
+def _links(folder: Path) -> Iterator[Path]:
+    """Yields all links that lead to a folder, also those that links lead to."""
+    path, left = Path("/"), [*reversed(folder.absolute().parts[1:])]
+    for _ in range(PARTS_MAX):
+        if not left:
+            return
+        part = left.pop()
+        path = path.parent if part == ".." else path / part
+        if path.is_symlink():
+            yield path
+            target = path.readlink()
+            path = Path("/") if target.is_absolute() else path.parent
+            left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+    raise UntrustedError(f"too many links lead to {folder}")
+
+
 def _paths(folder: Path) -> Iterator[Path]:
     if not folder.exists():
         return
     yield folder
     for path in folder.iterdir():
         yield path
-        if path.name in INNER and path.is_dir() and not path.is_symlink():
+        if path.name in INNER and path.is_dir():
+            if path.is_symlink():
+                raise UntrustedError(f"{path} is a link, want a folder")
             yield from path.iterdir()
 
 

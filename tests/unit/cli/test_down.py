@@ -116,7 +116,7 @@ def test_delete_keeps_the_files_of_others(running: Running, tmp_path: Path) -> N
     other = tmp_path.parent / f"{tmp_path.name}-other"
     other.mkdir()
     (other / "kept").touch()
-    (tmp_path / "pki").symlink_to(other)
+    (tmp_path / "kubeconfig").symlink_to(other / "kept")
     (tmp_path / "notes.txt").touch()
     told = invoke("down", "--state", tmp_path, "--delete")
     said = " ".join(told.stdout.split())

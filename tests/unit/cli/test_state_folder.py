@@ -209,3 +209,44 @@ def give_away(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
 def test_a_folder_that_does_not_exist_is_no_fault(tmp_path: Path) -> None:
     check_trusted(tmp_path / "none")
     assert read_holder(tmp_path / "none") is None
+
+
+def test_a_link_that_a_link_leads_to_is_looked_at(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "real").mkdir()
+    (folder / "between").symlink_to("real")
+    (folder / "mine").symlink_to(folder / "real" / ".." / "between")
+    check_trusted(folder / "mine")
+    give_away(monkeypatch, folder / "between")
+    with pytest.raises(UpError, match="between belongs to user 4711"):
+        check_trusted(folder / "mine")
+
+
+def test_links_without_an_end_are_an_error(folder: Path) -> None:
+    (folder / "a").symlink_to("b")
+    (folder / "b").symlink_to("a")
+    with pytest.raises(UpError, match="too many links"):
+        check_trusted(folder / "a")
+
+
+def test_a_folder_of_keys_that_is_a_link_is_not_trusted(folder: Path) -> None:
+    (folder / "elsewhere").mkdir()
+    (folder / "pki").symlink_to("elsewhere")
+    with pytest.raises(UpError, match="pki is a link, want a folder"):
+        check_trusted(folder)
+
+
+@pytest.mark.parametrize("error", [OSError(38, "not implemented"), PermissionError(1, "sandbox")])
+def test_a_kernel_without_descriptors_of_processes_will_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def fail(pid: int) -> int:
+        raise error
+
+    signals: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "pidfd_open", fail)
+    monkeypatch.setattr(os, "kill", lambda *args: signals.append(args))
+    with hold_state(folder):
+        stop_holder(folder, os.getpid())
+    assert [(os.getpid(), signal.SIGTERM)] == signals
