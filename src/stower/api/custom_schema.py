@@ -26,9 +26,9 @@ Object = dict[str, Any]
 TOP: Final = ("kind", "apiVersion", "metadata")
 SCALARS: Final = ("string", "integer", "number", "boolean")
 _PLAIN: Final = frozenset(("type", "description", "maxLength", "minLength", "pattern"))
-# Of one object: instructions of patterns times characters, a second at worst. Texts of 1 MiB may
-# have patterns of 280 instructions; most have 10 to 30.
-PATTERN_WORK_MAX: Final = 300_000_000
+# Of one object: instructions of patterns times bytes, a second at worst. Texts of 1 MiB may have
+# patterns of 140 instructions; most have 10 to 30.
+PATTERN_WORK_MAX: Final = 150_000_000
 PATTERNS_SIZE_MAX: Final = 300_000  # instructions of all patterns of a schema: 0.1 s to compile
 TYPES: Final = {
     "object": dict, "array": list, "string": str, "boolean": bool,
@@ -194,12 +194,12 @@ class _PatternWork:
             pattern = compile_pattern(wanted)
         except BadPatternError:
             return None
-        if not self.take(pattern, len(text)):
+        if not self.take(pattern, len(text) if text.isascii() else len(text.encode())):
             raise _TooMuchWorkError(at)
         return pattern.occurs_in(text)
 
     def take(self, pattern: Pattern, length: int) -> bool:
-        """Counts the work on so many characters; returns whether it may be done."""
+        """Counts the work on so many bytes; returns whether it may be done."""
         if pattern.size * length > self._left:
             return False
         self._left -= pattern.size * length
@@ -268,7 +268,7 @@ def _are_plain(schema: Object, values: list[Any], work: _PatternWork) -> bool:
         return True
     try:
         pattern = compile_pattern(wanted)
-        if not work.take(pattern, sum(map(len, values))):
+        if not work.take(pattern, len("".join(values).encode(errors="replace"))):
             return False  # said of the first that is too much
         return all(map(pattern.occurs_in, values))
     except BadPatternError:

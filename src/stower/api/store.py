@@ -32,6 +32,7 @@ UPDATES_FACTOR: Final = 1.25  # what is there may still be worked with
 # Bytes that a write may add beyond limits: a condition, so that pods come to their end and may be
 # evicted; what the server adds by itself, so that what is there can be bound and deleted.
 STATUS_ALLOWANCE: Final = 4 * 1024
+STATUSES_BYTES: Final = 8 * 1024 * 1024  # what all statuses of a full namespace may grow by
 SERVER_ALLOWANCE: Final = 64 * 1024
 _EVENT_BYTES: Final = 400  # beside the record's own bytes, roughly
 
@@ -249,7 +250,11 @@ class Store:
         grown = max(0, size - LARGE_BYTES) - excess(previous)
         total = self.large_bytes.get(namespace, 0) + grown
         limit = self.large_bytes_max * (UPDATES_FACTOR if previous is not None else 1)
-        if namespace and grown > allowance and total > limit:
+        if grown <= allowance < SERVER_ALLOWANCE:
+            limit += STATUSES_BYTES
+        elif grown <= allowance:
+            return
+        if namespace and grown > 0 and total > limit:
             raise NamespaceFullError(namespace, total, round(limit))
 
     def remove(self, collection: Collection, key: Key, item: Object) -> Record:

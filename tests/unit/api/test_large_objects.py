@@ -2,6 +2,7 @@
 
 import pytest
 
+from stower.api import store
 from stower.api.store import LARGE_BYTES, OBJECT_BYTES_MAX, Store, TooLargeError
 from tests.unit.api.role_cluster import PODS, RoleCluster
 
@@ -86,13 +87,30 @@ def test_pods_of_a_full_namespace_come_to_their_end(cluster: RoleCluster, size: 
     assert 200 == cluster.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0")[0]
 
 
+def test_statuses_of_a_full_namespace_do_not_grow_for_ever(
+    cluster: RoleCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "STATUSES_BYTES", 10_000)
+    assert 201 == cluster.ask("POST", PODS, make_pod(LARGE_BYTES))[0]
+    kept = cluster.api.store
+    kept.large_bytes_max = int(kept.large_bytes["default"] / store.UPDATES_FACTOR)
+    content = "application/merge-patch+json"
+    found = []
+    for size in (3_000, 6_000, 9_000, 12_000, 15_000):
+        change: dict[str, object] = {"status": {"message": "x" * size}}
+        code, _ = cluster.ask("PATCH", f"{PODS}/p/status", change, content_type=content)
+        found.append(code)
+    assert found[0] == 200
+    assert found[-1] == 403
+
+
 def test_an_object_of_the_largest_size_can_go() -> None:
-    store = Store(lambda key: None)
-    things = store.collection(("", "things"))
+    kept = Store(lambda key: None)
+    things = kept.collection(("", "things"))
     item = {"metadata": {"uid": "u"}, "text": ""}
-    item["text"] = "x" * (OBJECT_BYTES_MAX - len(store.put(things, "a/b", item).raw))
-    store.put(things, "a/b", item, allowance=0)
+    item["text"] = "x" * (OBJECT_BYTES_MAX - len(kept.put(things, "a/b", item).raw))
+    kept.put(things, "a/b", item, allowance=0)
     with pytest.raises(TooLargeError):
-        store.put(things, "a/b", {**item, "more": "x"}, allowance=0)
+        kept.put(things, "a/b", {**item, "more": "x"}, allowance=0)
     deleted = {"uid": "u", "deletionTimestamp": "2026-11-27T09:00:00Z"}
-    assert store.put(things, "a/b", {**item, "metadata": deleted}).revision == store.revision
+    assert kept.put(things, "a/b", {**item, "metadata": deleted}).revision == kept.revision
