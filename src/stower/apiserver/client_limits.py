@@ -1,7 +1,8 @@
 """Bounds what clients may make the server hold: connections, and the bodies of their requests.
 
-A client is whoever the handler says: all connections of one user together. A connection whose
-client is not known yet is a stranger's.
+A client is whoever the handler says: all connections of one user together, or of all service
+accounts of a namespace, whose number is up to the namespace's users. A connection whose client is
+not known yet is a stranger's. Clients that hold a lot, however many, leave a reserve for others.
 """
 
 import resource
@@ -12,8 +13,11 @@ from typing import Final, Protocol
 MIB: Final = 1024 * 1024
 BODIES_BYTES_MAX: Final = 128 * MIB  # of all requests that are not answered yet
 CLIENT_BYTES_MAX: Final = 32 * MIB  # of those of one client
+RESERVED_BYTES: Final = 32 * MIB  # beyond BODIES_BYTES_MAX, for clients that hold little
+MODEST_BYTES: Final = MIB  # which is little
 CONNECTIONS_MAX: Final = 4096
 CLIENT_CONNECTIONS_MAX: Final = 1024
+MODEST_CONNECTIONS: Final = 8  # so few may be a quarter more than CONNECTIONS_MAX in all
 STRANGERS_MAX: Final = 256  # the oldest gives way: a client says who it is within milliseconds
 HANDSHAKE_SECONDS: Final = 10
 FILES_RESERVED: Final = 64  # descriptors for the database, logs and the listener
@@ -35,10 +39,13 @@ class BodyBudget:
         self._by_client: dict[str, int] = {}
 
     def take(self, client: str, size: int) -> bool:
-        """Counts bytes of a client; returns whether there is room for them."""
-        self.held += size
-        own = self._by_client[client] = self._by_client.get(client, 0) + size
-        return self.held <= BODIES_BYTES_MAX and own <= CLIENT_BYTES_MAX
+        """Counts bytes of a client if there is room for them; returns whether there is."""
+        held, own = self.held + size, self._by_client.get(client, 0) + size
+        most = BODIES_BYTES_MAX + (RESERVED_BYTES if own <= MODEST_BYTES else 0)
+        if held > most or own > CLIENT_BYTES_MAX:
+            return False
+        self.held, self._by_client[client] = held, own
+        return True
 
     def give_back(self, client: str, size: int) -> None:
         """Forgets bytes that were taken."""
@@ -88,10 +95,11 @@ class ConnectionLimits:
         if self._clients.get(connection) == client:
             return ""
         most = min(CONNECTIONS_MAX, self._files // 2)
-        if len(self._clients) >= most and connection not in self._clients:
+        own, own_most = self._by_client[client], min(CLIENT_CONNECTIONS_MAX, most * 3 // 4)
+        reserve = most // 4 if own < MODEST_CONNECTIONS else 0
+        if len(self._clients) >= most + reserve and connection not in self._clients:
             return f"too many connections: limit is {most}"
-        own_most = min(CLIENT_CONNECTIONS_MAX, most * 3 // 4)
-        if self._by_client[client] >= own_most:
+        if own >= own_most:
             return f"too many connections of one user: limit is {own_most}"
         self.remove(connection)
         self._clients[connection] = client

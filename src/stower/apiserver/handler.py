@@ -19,7 +19,7 @@ from stower.api.impersonation import EXTRA, PREFIX, Headers
 from stower.api.request_info import Query, RequestInfo
 from stower.api.requests import APPLY_PATCH, JSON, Request, Response, refusal
 from stower.api.server import Api
-from stower.api.users import UserInfo
+from stower.api.users import ACCOUNT_PREFIX, UserInfo
 from stower.api.watches import Feed, Watch
 from stower.apiserver.audit import Audit
 from stower.apiserver.authentication import Access, Authenticator
@@ -67,6 +67,11 @@ class Received:
     acting: UserInfo | None = None
     impersonation: Headers = ()
     decision: str = ""
+
+
+def _client_of(user: UserInfo) -> str:
+    """Returns whose limits count: for a service account, those of its namespace."""
+    return user.name.rpartition(":")[0] if user.name.startswith(ACCOUNT_PREFIX) else user.name
 
 
 class Stream:
@@ -160,7 +165,7 @@ class Handler:
             info, path, query = read_target(message.method, message.target)
             message.context = received = Received(info, path, query, self.clock())
             received.user = self._authenticate(connection, message, received.now_ns)
-            message.client = received.user.name
+            message.client = _client_of(received.user)
             received.impersonation = _read_impersonation(message)
             if message.has_body and self.api.rbac is not None:
                 # Again when it is carried out: requests before it may change roles.

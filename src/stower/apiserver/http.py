@@ -25,6 +25,7 @@ HEAD_BYTES_MAX: Final = 64 * 1024  # of all of them, beside what comes in one pi
 HEADERS_MAX: Final = 128
 OVERHEAD_FACTOR: Final = 8  # a chunk of one byte takes six
 QUEUE_MAX: Final = 8  # requests that wait for the answer before theirs, until no more are read
+BEHIND_STREAM_BYTES_MAX: Final = 16 * 1024  # of a body that comes while a watch is answered
 HEADER_SECONDS: Final = 10.0  # from the first byte of a request to the end of its headers
 BODY_SECONDS: Final = 30.0
 SEND_SECONDS: Final = 60.0  # for a client to take what was sent
@@ -186,6 +187,12 @@ class Connection(asyncio.Protocol):
                 return
             self._pause()
         self._serve()
+        if self._in_body and self._answering is not None:
+            if not self._streaming:
+                self._pause()  # the rest is read, and has its time, after the answer
+            elif self._message.held > BEHIND_STREAM_BYTES_MAX:
+                self.transport.abort()
+                return
         if self._in_head or self._in_body:  # it came in part
             self._wait_for_rest()
 
@@ -280,10 +287,13 @@ class Connection(asyncio.Protocol):
             self._too_large(message)
         if message.fault is not None:
             return
-        message.held += len(body)
         if not self._listener.bodies.take(message.client, len(body)):
             message.fault = (429, "too many bytes of request bodies are not answered yet; retry")
-        elif not message.body:
+            self._release(message)
+            message.body = b""
+            return
+        message.held += len(body)
+        if not message.body:
             message.body = body
         else:
             if isinstance(message.body, bytes):

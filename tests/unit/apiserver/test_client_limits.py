@@ -98,6 +98,8 @@ def test_each_client_has_a_limit_and_all_have_one_together(
 ) -> None:
     monkeypatch.setattr(client_limits, "CLIENT_BYTES_MAX", 2000)
     monkeypatch.setattr(client_limits, "BODIES_BYTES_MAX", 3500)
+    monkeypatch.setattr(client_limits, "RESERVED_BYTES", 700)
+    monkeypatch.setattr(client_limits, "MODEST_BYTES", 500)
     send(server, "a", 1500)
     refused = send(server, "a", 600)
     status, _, body = refused.answer()
@@ -106,9 +108,13 @@ def test_each_client_has_a_limit_and_all_have_one_together(
     assert 1500 == server.held, "what was refused counts no more"
     send(server, "b", 1500)
     assert 429 == send(server, "c", 600).answer()[0]
+    send(server, "d", 500)
+    assert 3500 == server.held, "who holds little is served from a reserve"
+    send(server, "e", 400)
+    assert 429 == send(server, "f", 400).answer()[0]
     server.reply()
     send(server, "c", 600)
-    assert 2100 == server.held
+    assert 3000 == server.held
 
 
 def test_chunks_of_one_byte_are_gathered_in_one_buffer(server: Keeper) -> None:
@@ -163,6 +169,7 @@ def test_connections_of_a_client_are_bounded(
     status, _, body = send(server, "a", 1).answer()
     assert (429, b"too many connections of one user: limit is 2") == (status, body)
     send(server, "b", 1)
+    monkeypatch.setattr(client_limits, "MODEST_CONNECTIONS", 0)
     refused = send(server, "c", 1)
     _, headers, body = refused.answer()
     assert (b"too many connections: limit is 3", "close") == (body, headers["connection"])
@@ -171,6 +178,45 @@ def test_connections_of_a_client_are_bounded(
     client_of(first).leave()
     send(server, "a", 1)
     assert 4 == len(server.kept)
+
+
+def test_clients_of_many_connections_leave_some_for_others(
+    server: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_limits, "CLIENT_CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(client_limits, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(client_limits, "MODEST_CONNECTIONS", 1)
+    for client in "aabb":
+        send(server, client, 1)
+    send(server, "admin", 1)
+    assert 5 == len(server.kept)
+    assert 429 == send(server, "admin", 1).answer()[0]
+    assert 429 == send(server, "c", 1).answer()[0]
+
+
+def test_what_is_refused_for_its_size_is_not_held(
+    server: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where an earlier request of the connection is not answered yet."""
+    monkeypatch.setattr(client_limits, "CLIENT_BYTES_MAX", 1000)
+    wire = send(server, "a", 1)
+    send(server, "a", 900)
+    wire.send("POST / HTTP/1.1\r\nX-Client: a\r\nContent-Length: 500\r\n", b"x" * 500)
+    assert 901 == server.held
+
+
+def test_a_body_behind_a_request_that_is_not_answered_is_read_later_and_has_its_time(
+    server: Keeper,
+) -> None:
+    wire = send(server, "a", 1)
+    wire.send("POST / HTTP/1.1\r\nX-Client: a\r\nContent-Length: 500\r\n", b"x" * 200)
+    assert not client_of(wire).transport.is_reading
+    server.loop.advance(1000)
+    server.reply()
+    assert 200 == wire.answer()[0]
+    server.loop.advance(200)
+    assert 408 == wire.answer()[0]
+    assert 0 == server.held
 
 
 def test_a_connection_may_change_its_client(
@@ -233,4 +279,26 @@ def test_nothing_of_a_request_that_is_not_authenticated_is_gathered() -> None:
         assert 401 == wire.answer()[0]
         wire.connection.sendall(b"1\r\nx\r\n" * 1000)
     assert 0 == server.listener.bodies.held
+    server.end()
+
+
+def test_the_service_accounts_of_a_namespace_are_one_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever may create one may create a thousand."""
+    server = MemoryApi(by_roles=True)
+    accounts = "/api/v1/namespaces/{}/serviceaccounts"
+    tokens = []
+    for namespace, name in (("default", "one"), ("default", "two"), ("kube-public", "three")):
+        path = accounts.format(namespace)
+        server.raw("POST", path, json.dumps({"metadata": {"name": name}}).encode())
+        _, answer = server.call("POST", f"{path}/{name}/token", b"{}")
+        tokens.append(answer["status"]["token"])
+    monkeypatch.setattr(client_limits, "CLIENT_CONNECTIONS_MAX", 1)
+    found = []
+    for token in tokens:
+        server.wire = server.connect()
+        server.wire.authority = f"Host: x\r\nAuthorization: Bearer {token}\r\n"
+        found.append(server.raw("GET", "/version")[0])
+    assert [200, 429, 200] == found
     server.end()
