@@ -34,6 +34,7 @@ NODES: Final = 50
 SCHEDULER_MIB_MAX: Final = 400
 SERVER_MIB_MAX: Final = 1024
 EVIL: Final = "/api/v1/namespaces/evil"
+CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/evil/resourceclaims"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -87,6 +88,26 @@ def _selector(name: str) -> Object:
     return _pod(name, nodeSelector=labels, affinity={"nodeAffinity": node})
 
 
+def _many_expressions(name: str) -> Object:
+    expressions = [{"key": f"{name}-{i}.example.com/y", "operator": "Exists"} for i in range(9_000)]
+    term = {"labelSelector": {"matchExpressions": expressions}, "topologyKey": "zone"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return _pod(name, affinity=affinity)
+
+
+def _many_node_terms(name: str) -> Object:
+    terms = [{"matchExpressions": [{"key": f"{name}-{i}.example.com/y", "operator": "Exists"}]}
+             for i in range(9_000)]  # fmt: skip
+    node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return _pod(name, affinity={"nodeAffinity": node})
+
+
+def _labels(name: str) -> Object:
+    pod = _pod(name, nodeSelector={"nowhere": name})
+    pod["metadata"]["labels"] = {f"{name}-{i}.example.com/y": "x" for i in range(9_000)}
+    return pod
+
+
 def _volumes(name: str) -> Object:
     volumes = [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": f"{name}-{i}"}}
                for i in range(500)]  # fmt: skip
@@ -104,6 +125,21 @@ def _claim(name: str) -> Object:
                "selectors": [{"cel": {"expression": turns}}]}  # fmt: skip
     return {"metadata": {"name": name},
             "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}  # fmt: skip
+
+
+def _pattern(name: str) -> Object:
+    """A million characters, at each of which each of a thousand places of a pattern is tried."""
+    text = f"'{'a' * 1000}'.replace('a', '{'ab' * 500}')"
+    exactly = {"deviceClassName": "any", "selectors": [
+        {"cel": {"expression": f"!{text}.matches('a[ab]{{1000}}c|b[ab]{{1000}}c|c')"}}
+    ]}  # fmt: skip
+    return {"metadata": {"name": f"c{random.randrange(50)}"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}  # fmt: skip
+
+
+def _claiming(name: str) -> Object:
+    claim = {"name": "c", "resourceClaimName": f"c{random.randrange(50)}"}
+    return _pod(name, resourceClaims=[claim])
 
 
 def _budget(name: str) -> Object:
@@ -134,8 +170,9 @@ def _service(name: str) -> Object:
 KINDS: Final[tuple[tuple[str, Callable[[str], Object]], ...]] = (
     (f"{EVIL}/pods", _resources), (f"{EVIL}/pods", _terms), (f"{EVIL}/pods", _spread),
     (f"{EVIL}/pods", _tolerations), (f"{EVIL}/pods", _images), (f"{EVIL}/pods", _selector),
-    (f"{EVIL}/pods", _volumes), (f"{EVIL}/pods", _gang),
-    ("/apis/resource.k8s.io/v1/namespaces/evil/resourceclaims", _claim),
+    (f"{EVIL}/pods", _many_expressions), (f"{EVIL}/pods", _many_node_terms),
+    (f"{EVIL}/pods", _labels), (f"{EVIL}/pods", _volumes), (f"{EVIL}/pods", _gang),
+    (CLAIMS, _claim), (CLAIMS, _pattern), (f"{EVIL}/pods", _claiming),
     ("/apis/policy/v1/namespaces/evil/poddisruptionbudgets", _budget),
     ("/apis/scheduling.k8s.io/v1beta1/namespaces/evil/podgroups", _group),
     ("/apis/stower.dev/v1/namespaces/evil/warmpools", _pool), (f"{EVIL}/services", _service),
@@ -187,6 +224,12 @@ def _prepare(admin: Api) -> str:
         _must(admin.call("POST", "/api/v1/nodes", body))
     _must(admin.call("POST", "/apis/resource.k8s.io/v1/deviceclasses",
                      {"metadata": {"name": "any"}, "spec": {}}))  # fmt: skip
+    for i in range(5):
+        devices = [{"name": f"d{k}"} for k in range(4)]
+        pool = {"name": f"n{i}", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "d.example.com", "nodeName": f"n{i}", "pool": pool, "devices": devices}
+        _must(admin.call("POST", "/apis/resource.k8s.io/v1/resourceslices",
+                         {"metadata": {"name": f"s{i}"}, "spec": spec}))  # fmt: skip
     _must(admin.call("POST", f"{EVIL}/serviceaccounts", {"metadata": {"name": "user"}}))
     rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["create", "delete", "patch"]}
     roles = f"{RBAC}/namespaces/evil"
@@ -196,8 +239,8 @@ def _prepare(admin: Api) -> str:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"},
         "subjects": [{"kind": "ServiceAccount", "name": "user", "namespace": "evil"}],
     }))  # fmt: skip
-    spec = {"spec": {"expirationSeconds": 24 * 3600}}
-    answer = _must(admin.call("POST", f"{EVIL}/serviceaccounts/user/token", spec))
+    lasting = {"spec": {"expirationSeconds": 24 * 3600}}
+    answer = _must(admin.call("POST", f"{EVIL}/serviceaccounts/user/token", lasting))
     return str(answer["status"]["token"])
 
 
