@@ -27,7 +27,7 @@ WINDOW_BYTES: Final = 256 * 1024 * 1024  # of history, over all collections; arb
 OBJECT_BYTES_MAX: Final = 1_572_864  # etcd's limit of a request
 # Arbitrary: nearly all objects are smaller, and a few thousand of this size do no harm.
 LARGE_BYTES: Final = 8 * 1024
-LARGE_OBJECTS_BYTES: Final = 24 * 1024 * 1024  # beyond LARGE_BYTES each, of one namespace
+LARGE_OBJECTS_BYTES: Final = 16 * 1024 * 1024  # beyond LARGE_BYTES each, of one namespace
 UPDATES_FACTOR: Final = 1.25  # what is there may still be worked with
 # Bytes that a write may add beyond limits: a condition, so that pods come to their end and may be
 # evicted; what the server adds by itself, so that what is there can be bound and deleted.
