@@ -35,6 +35,7 @@ STATUS_ALLOWANCE: Final = 4 * 1024
 STATUSES_BYTES: Final = 8 * 1024 * 1024  # what all statuses of a full namespace may grow by
 SERVER_ALLOWANCE: Final = 64 * 1024
 _EVENT_BYTES: Final = 400  # beside the record's own bytes, roughly
+_LABEL_BYTES: Final = 250  # of a label, decoded
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -268,7 +269,8 @@ class Store:
 
     def _log(self, collection: Collection, event: Event) -> None:
         collection.log.append(event)
-        size = len(event.record.raw) + _EVENT_BYTES
+        record = event.record
+        size = len(record.raw) + _EVENT_BYTES + _LABEL_BYTES * len(record.labels)
         self._order.append((collection, size))
         self._window_bytes += size
         if self.durable:
