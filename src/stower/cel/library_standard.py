@@ -391,7 +391,7 @@ def _find_all(text: str, regex: str, most: int = -1) -> list[str]:
         if len(found) == most:
             break
         charge(1)
-        # A match may be one only because no longer way to it leads to the end of the text.
+        # Each further match is a search of its own, which may go through all that is left.
         charge_search(wanted, len(text) - match.end())
     return found
 

@@ -72,7 +72,7 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         raise UntrustedError(
             f"{path} belongs to {_user_name(found.st_uid)}, want {_user_name(os.geteuid())}; use "
-            "another"
+            "one of your own"
         )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CACHE_ENTRIES_MAX: Final = 65_536  # affinities and classes of pods kept
 # Terms that no pod carries any more are dropped when there are more of them than of carried ones.
 UNUSED_TERMS_MAX: Final = 1_024
-# So many bytes of their keys, too: a term takes some ten times as much.
+# The same of the bytes of their keys: a term takes some ten times as much.
 UNUSED_BYTES_MAX: Final = 2 * 1024 * 1024
 KEYS_BYTES_MAX: Final = 8 * 1024 * 1024  # of affinities, and of labels of classes of pods
 LABEL_BYTES: Final = 100
@@ -103,6 +103,7 @@ class CarriedTerms:
         "_is_subscribed",
         "_key_bytes",
         "_labels",
+        "_term_bytes",
         "_terms_by_affinity",
         "_terms_by_pod_kind",
         "terms",
@@ -117,6 +118,7 @@ class CarriedTerms:
         self._terms_by_pod_kind: dict[tuple[str, frozenset[tuple[str, str]]], _MatchedTerms] = {}
         self._idle = 0  # terms that no pod carries
         self._idle_bytes = 0  # of their keys
+        self._term_bytes = 0  # of the keys of all terms
         self._key_bytes = 0  # of affinities and classes of pods
         self._is_subscribed = False  # whether changes of node labels are followed
 
@@ -156,12 +158,12 @@ class CarriedTerms:
 
     def begin_step(self) -> None:
         """Starts a step, in which no term is held yet: drops terms that no pod carries."""
-        if (
-            self._idle <= max(UNUSED_TERMS_MAX, len(self.terms) // 2)
-            and self._idle_bytes <= UNUSED_BYTES_MAX
+        if self._idle <= max(UNUSED_TERMS_MAX, len(self.terms) // 2) and self._idle_bytes <= max(
+            UNUSED_BYTES_MAX, self._term_bytes // 2
         ):
             return
         self.terms = {key: term for key, term in self.terms.items() if term.users}
+        self._term_bytes -= self._idle_bytes
         self._idle = self._idle_bytes = 0
         self._clear_caches()
         self._index = SelectorIndex()
@@ -232,6 +234,7 @@ class CarriedTerms:
                 self._is_subscribed = True
             self._idle += 1  # until it is carried
             self._idle_bytes += len(key)
+            self._term_bytes += len(key)
             found = CarriedTerm(
                 kind, term, pod.metadata.namespace, self._labels, self._capacity, len(key)
             )
