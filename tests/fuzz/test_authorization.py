@@ -113,21 +113,22 @@ def _create(api: Api, path: str, body: Object) -> None:
     assert 201 == response.status, response.body
 
 
-def _grant(api: Api, meaning: Meaning) -> None:
-    """Gives jo the right to do just that."""
+def _grant(api: Api, meaning: Meaning) -> bool:
+    """Gives jo the right to do just that. Returns whether there is a namespace for it."""
     names = [meaning.name] if meaning.name and meaning.verb != "create" else []
     rule = {"verbs": [meaning.verb], "apiGroups": [meaning.group],
             "resources": [meaning.resource], "resourceNames": names}  # fmt: skip
     root = f"{RBAC}/namespaces/{meaning.namespace}/" if meaning.namespace else f"{RBAC}/cluster"
     kind = "Role" if meaning.namespace else "ClusterRole"
     if meaning.namespace not in ("a", "b", ""):
-        return
+        return False
     _create(api, f"{root}roles", {"metadata": {"name": "r"}, "rules": [rule]})
     reference = {"kind": kind, "name": "r", "apiGroup": "rbac.authorization.k8s.io"}
     subject = {"kind": "User", "name": "jo", "apiGroup": "rbac.authorization.k8s.io"}
     _create(api, f"{root}rolebindings", {
         "metadata": {"name": "r"}, "roleRef": reference, "subjects": [subject]
     })  # fmt: skip
+    return True
 
 
 class Ask(NamedTuple):
@@ -164,9 +165,10 @@ def carried_out(ask: Ask) -> None:
     before = free.store.revision
     master = _send(free, Request("GET", "/", 0).user, ask, ask.target)
     _check_effect(free, before, meaning)
-    _grant(bound, meaning)
+    is_granted = _grant(bound, meaning)
     own = _send(bound, JO, ask, ask.target)
-    if _succeeds(master) and ask.content_type != APPLY_PATCH and not _is_rbac(meaning):
+    is_plain = ask.content_type != APPLY_PATCH and not _is_rbac(meaning)
+    if _succeeds(master) and is_plain and is_granted:
         assert _succeeds(own), (meaning, own)
 
 

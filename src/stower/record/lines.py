@@ -209,6 +209,8 @@ def read_line(data: bytes) -> Line:
     """One line. Raises InvalidObject."""
     try:
         line: Line = _line.decode(data)
+        if isinstance(line, Step):
+            str(line.writes, "utf-8")  # nothing else reads them before they are shown
     except _UNREADABLE as error:
         shown = data[:60].decode("utf-8", "replace")
         raise InvalidObject("$", shown, f"a line of a recording ({error})") from None

@@ -212,6 +212,8 @@ def test_half_a_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
         (b'{"kind":"Pod"}\n', "a line of a recording"),
         (b"[" * 5000 + b"\n", "a line of a recording"),
         (b'{"type":"Step","engine":"e","atNs":1,"event":{"type":"Tick"},"writes":[]}\n', "earlier"),
+        (b'{"type":"Step","engine":"e","atNs":1,"event":{"type":"Tick"},"writes":["\xff"]}\n',
+         "a line of a recording"),
         (b'{"type":"Engine","engine":"e","format":9,"seed":0,"cyclesPerStepMax":1,"features":{},'
          b'"configuration":null}\n', "another version"),
         (b'{"type":"Engine","engine":"e","format":1,"seed":0,"cyclesPerStepMax":1,"features":{},'
