@@ -537,9 +537,10 @@ class Recovery:
             engine.binding.start_expiration(entry)
 
     def _park(self, entity: QueuedEntity) -> None:
-        """Keeps an entity waiting whose victims are being evicted."""
+        """Keeps an entity waiting whose victims are being evicted, unless it was left out."""
         queue, now_ns = self._engine.queue, self._engine.state.now_ns
-        if entity.place in TRIED and entity.is_preempting:
+        is_queued = entity.place is not Place.NOWHERE
+        if is_queued and entity.place in TRIED and entity.is_preempting:
             victims = set(entity.victims)
             queue.withdraw(entity)
             queue.wait(entity, entity.refused_by, now_ns, None)

@@ -12,7 +12,7 @@ from stower.assembly import build_engine
 from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS as S
 from stower.framework.decisions import Outcome
-from stower.framework.events import Event, Listed, Observed, Tick, WatchType
+from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed
 from stower.framework.writes import PatchPodStatus
 from stower.model.errors import InvariantError
 from stower.model.kinds import PodGroup
@@ -125,3 +125,24 @@ def test_an_error_outside_every_guard_ends_the_step() -> None:
         engine.step(added(BAD), S)
     with pytest.raises(InvariantError, match="clock went back"):
         engine.step(Tick(), 0)
+
+
+def test_a_preemptor_that_a_rebuild_leaves_out_is_not_tried() -> None:
+    """The answer about its eviction woke it though the queue did not know it any more: that raised
+    a KeyError, or it was tried for ever, even after it was deleted."""
+    bad = make_pod("bad", cpu="1", priority=10)
+    engine = build_engine()
+    engine.step(Listed((make_node("n1", cpu="1"), make_pod("victim", cpu="1", node="n1"))), 0)
+    writes = engine.step(added(bad), S)
+    assert engine.preemptors()
+    raising(engine._pods, "handle_pod", about("bad"))
+    engine.step(Observed(WatchType.MODIFIED, bad), 2 * S)
+    assert 1 == engine.left_out_count
+    engine.drain()
+    engine.notes()
+    for write in writes:
+        engine.step(WriteFailed(write.id, 403), 3 * S)
+    for second in range(4, 900, 10):
+        engine.step(Tick(), second * S)
+    assert not [d for d in engine.drain() if d.name == "bad"]
+    assert not [text for _, text, _ in engine.notes() if "KeyError" in text]

@@ -13,6 +13,7 @@ Must not know nodes or writes, and reads no clock: time comes in as `now_ns`.
 Source: kube-scheduler backend/queue.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -76,11 +77,15 @@ class SchedulingQueue:
         self._check_row = check_row
         self.trees: TreeHolder | None = None
         self.incoming: dict[tuple[str, str], int] = {}  # moves by place and event, so far
+        self._pods: dict[str, QueuedPod] = {}
         self.reset()
 
     def reset(self) -> None:
-        """Forgets all entities."""
-        self._pods: dict[str, QueuedPod] = {}
+        """Forgets all entities: they are in no place, whatever is answered about them later."""
+        for pod in self._pods.values():
+            for entity in filter(None, (pod, pod.tree)):
+                entity.place = Place.NOWHERE
+        self._pods = {}
         self._active: LazyHeap[QueuedEntity] = LazyHeap()
         self._backoff: LazyHeap[QueuedEntity] = LazyHeap()
         self._error_backoff: LazyHeap[QueuedEntity] = LazyHeap()
@@ -116,14 +121,9 @@ class SchedulingQueue:
 
     def counts(self) -> dict[Place, int]:
         """Returns the number of pods per place of PLACES; a held pod counts where its tree is."""
-        found = dict.fromkeys(PLACES, 0)
-        for pod in self._pods.values():
-            place = pod.tree.place if pod.tree is not None else pod.place
-            if place is Place.ERROR_BACKOFF:
-                place = Place.BACKOFF
-            if place in found:
-                found[place] += 1
-        return found
+        places = Counter((pod.tree or pod).place for pod in self._pods.values())
+        places[Place.BACKOFF] += places[Place.ERROR_BACKOFF]
+        return {place: places[place] for place in PLACES}
 
     # Adding and removing
 
