@@ -7,7 +7,7 @@ from stower.assembly import build_engine
 from stower.model.kinds import Node, Pod
 from tests.builders import make_node, make_pod
 from tests.device_builders import Agreeing
-from tests.group_builders import BLOCK, RACK, make_group, members
+from tests.group_builders import BLOCK, RACK, make_composite, make_group, members
 
 HOSTNAME = "kubernetes.io/hostname"
 APP = {"app": "a"}
@@ -185,3 +185,54 @@ def test_more_pods_than_nodes_may_be_spread() -> None:
     nodes = [node(f"n{i}") for i in range(3)]
     api = cluster(*nodes, make_group("g", 7), *workers(7, **rule))
     assert 7 == len(api.bound)
+
+
+def test_a_leader_that_wants_no_worker_on_its_node_leaves_them_the_others() -> None:
+    """Only the leader has the rule; it would take a node for itself that both workers need."""
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "worker"}}}
+    alone: dict[str, Any] = {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    }
+    leader = members("g", 1, cpu="1", affinity=alone)
+    workers_ = members("g", 4, first=1, cpu="1", labels={"app": "worker"})
+    api = cluster(
+        node("a0", "a", "2"), node("a1", "a", "1"), node("b0", "b", "3"), node("b1", "b", "4"),
+        make_group("g", 5, key=RACK), *leader, *workers_,
+    )  # fmt: skip
+    assert 5 == len(api.bound)
+    assert api.bound["g-0"] not in [api.bound[f"g-{i}"] for i in range(1, 5)]
+
+
+def test_pods_of_several_groups_exclude_each_other_in_a_rack() -> None:
+    """Two racks take one pod each, the third is full: with three pods, that is proved."""
+    apart = affinity("podAntiAffinity", RACK)
+    nodes = [node("a0", "a"), node("a1", "a"), node("b0", "b"), node("c0", "c", "0")]
+    tree = [make_composite("c", 2), make_group("g", 1, parent="c"), make_group("h", 1, parent="c")]
+    one, two = (members(name, 1, labels=APP, affinity=apart) for name in "gh")
+    api = cluster(*nodes, *tree, *one, *two)
+    assert {"a", "b"} == {name[0] for name in api.bound.values()}
+    more = members("h", 2, labels=APP, affinity=apart)
+    full = cluster(*nodes, *tree[:2], make_group("h", 2, parent="c"), *one, *more)
+    assert {} == full.bound
+    assert "search budget" not in message(full)
+
+
+def test_a_pod_that_is_spread_comes_before_those_that_fill_its_rack() -> None:
+    """The others have no such rule: where they are first, the rack has too many for it."""
+    rule = spread(RACK, 1)
+    api = cluster(
+        node("a0", "a"), node("b0", "b", "0"), make_group("g", 4, key=RACK),
+        *members("g", 3, labels=APP), *members("g", 1, first=3, topologySpreadConstraints=rule),
+    )  # fmt: skip
+    assert 4 == len(api.bound)
+
+
+def test_followers_and_those_who_fill_up_a_rack_come_in_an_order_that_all_accept() -> None:
+    """One rack has too many pods for one that is spread, until its other rack has some too."""
+    there = [make_pod(f"there-{i}", node="a0", labels=APP) for i in range(2)]
+    late = members("g", 1, labels=APP, cpu="4", topologySpreadConstraints=spread(RACK, 1))
+    api = cluster(
+        node("a0", "a", "5"), node("b0", "b", "3"), *there, make_group("g", 3), *late,
+        *members("g", 2, first=1, labels=APP, cpu="1"),
+    )  # fmt: skip
+    assert {"g-0": "a0", "g-1": "b0", "g-2": "b0"} == api.bound

@@ -14,6 +14,7 @@ from stower.framework.writes import Bind, PatchObject
 from stower.groups.placement import ExhaustedSearch
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
+from stower.plugins.inter_pod_affinity import InterPodAffinity
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 from tests.builders import make_node, make_pod
@@ -482,9 +483,10 @@ def test_a_plugin_that_fails_halfway_leaves_nothing_half_done() -> None:
 
 
 def test_what_was_given_up_is_tried_harder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No two pods at one switch: how many switches a rack has is no amount, and is found out by
+    """No two pods at one switch, by a plugin that does not say so before: that is found out by
     trying. The first attempts end before it is."""
     monkeypatch.setattr(tree_cycle, "ROUNDS_MAX", 2)
+    monkeypatch.setattr(InterPodAffinity, "tree_rules", lambda *_: ())
     apart = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [

@@ -29,6 +29,7 @@ from stower.framework.negotiation import FeasibleNodes, Wait
 from stower.framework.post_filter import PostFilterResult, PreemptionEvaluator
 from stower.framework.reasons import Rejection
 from stower.framework.reservation import Reservation
+from stower.framework.tree_rules import TreeRule
 from stower.framework.writes import DeleteObject
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, Rows
@@ -305,6 +306,11 @@ class Plugin:
     ) -> tuple[tuple[str, str], ...]:
         """Returns topology keys of which pods of the tree must share one domain, each with what
         these pods have in common: pods for which both are equal share it."""
+        return ()
+
+    def tree_rules(self, pods: Sequence[PodEntry], state: ClusterState) -> Iterable[TreeRule]:
+        """Returns rules between the pods of a tree, beyond what `group_constraints` bounds: they
+        forbid no placement that the filter would accept in some order."""
         return ()
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:

@@ -10,6 +10,7 @@ makes the relaxation tight. Must not know the solver (matrix.py).
 import numpy as np
 
 from stower.groups.bounds import Bounds, scope_sums
+from stower.groups.exact_rules import RuleRows
 from stower.groups.matrix import INFINITE, Matrix, Outcome
 from stower.groups.problem import NO_CAP, Group, Placement, Problem, collect_placement
 from stower.state.arrays import Bools, Ints
@@ -37,6 +38,13 @@ class Model:
         self._nodes()
         self._caps()
         self._domain_sums()
+        if problem.rules:
+            rows = RuleRows(
+                self.matrix,
+                ((problem.groups[g].parts[p].kind, n, c) for g, p, n, c in self._x),
+            )
+            for rule in problem.rules:
+                rows.add(rule)
 
     @property
     def size(self) -> int:

@@ -62,7 +62,7 @@ def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
     if bounds.lacking >= 0:
         return InfeasibleProblem(bounds.lacking, "counting")
     best, stage = Search(problem, bounds, effort).run(), "search"
-    if best is None and work:
+    if best is None and work and not problem.rules:  # which reach beyond a subtree
         best, stage = RepairSearch(problem, bounds, effort).repair(REPAIR_STEPS), "repair"
     if best is None:
         return _solve_exactly(problem, bounds, work)

@@ -4,6 +4,8 @@ domains.
 Must not use code of the stages that find placements, so that their bugs are detected.
 """
 
+import numpy as np
+
 from stower.groups.problem import Placement, Problem
 
 
@@ -52,6 +54,12 @@ def faults_of(problem: Problem, placement: Placement) -> list[str]:
             faults.append(f"{group.name}: placed in {len(domains[g])} domains, want 1")
         if placed[g] and group.domains is not None and not domains[g] <= group.domains:
             faults.append(f"{group.name}: placed outside its allowed domains")
+    for rule in problem.rules:
+        counts = np.zeros((len(problem.kinds), rule.domain_count), np.int64)
+        for (kind, node), count in of_kind.items():
+            counts[kind, rule.codes[node]] += count
+        if rule.is_broken(counts):
+            faults.append(f"a rule between pods is broken: {type(rule).__name__}")
     if not admitted[0]:
         faults.append(f"{problem.groups[0].name}: the minimum is not placed")
     return faults

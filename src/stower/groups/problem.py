@@ -1,5 +1,5 @@
 """The placement problem of a tree of pod groups, in numbers: nodes, topology domains, groups with
-minimums, and kinds of interchangeable pods; and the placement that solves it.
+minimums, kinds of interchangeable pods, and rules between these; and the placement that solves it.
 
 Nodes are numbered 0, 1, ... among the nodes that matter, not by their rows in the state. All
 amounts are integers, divided by their greatest common divisor, so that tolerances of a solver do
@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from stower.groups.pair_rules import PairRule
 from stower.state.arrays import Ints, Rows
 
 # As an upper bound where there is none.
@@ -123,6 +124,8 @@ class Problem(msgspec.Struct, frozen=True):
     groups: tuple[Group, ...]
     """The root is the first."""
     kinds: tuple[Kind, ...]
+    rules: tuple[PairRule, ...] = ()
+    """Between pods, beside what Kind.cap says."""
 
     @property
     def node_count(self) -> int:

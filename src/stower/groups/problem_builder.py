@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from stower.framework.dry_run import CapacityConstraint
+from stower.framework.tree_rules import TreeRule
+from stower.groups.pair_rules import pair_rule
 from stower.groups.problem import (
     NO_CAP,
     Group,
@@ -62,10 +64,12 @@ class Builder:
         amounts: Callable[[PodEntry], list[CapacityConstraint]],
         prefers: bool,
         common_keys: Sequence[Sequence[str]],
+        rules: Sequence[TreeRule] = (),
     ) -> None:
         """`sort`: see Sorted; `amounts`: returns the capacity constraints of a pod; `prefers`:
         whether preferred topology is treated as required; `common_keys`: by group, more topology
-        keys of which its pods must share one domain."""
+        keys of which its pods must share one domain; `rules`: between its pods."""
+        self._rules = rules
         self._common_keys = common_keys
         self._prefers = prefers
         self._state = state
@@ -108,8 +112,14 @@ class Builder:
             Kind(demand, np.where(mask[rows], NO_CAP, 0))
             for demand, mask in zip(demands, self._masks, strict=True)
         )
+        samples = [entry.uid for entry in self._samples]
+        made = (pair_rule(rule, samples, rows) for rule in self._rules)
+        rules = tuple(rule for rule in made if rule is not None)
         return IndexedProblem(
-            Problem(tuple(names), free, tuple(scopes), tuple(groups), kinds), rows, pods, keys
+            Problem(tuple(names), free, tuple(scopes), tuple(groups), kinds, rules),
+            rows,
+            pods,
+            keys,
         )
 
     def _kind(self, entry: PodEntry) -> int:

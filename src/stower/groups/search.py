@@ -59,6 +59,11 @@ class Board:
             for k, kind in enumerate(problem.kinds)
             if ((kind.cap > 0) & (kind.cap < NO_CAP)).any()
         }
+        # Of each rule between pods, int64[kind, domain]: the pods that are there.
+        self._there = [
+            np.zeros((len(problem.kinds), rule.domain_count), np.int64) for rule in problem.rules
+        ]
+        self._limited = {kind for rule in problem.rules for kind in rule.limited}
         self.log: list[tuple[int, int, Ints, Ints]] = []  # group, part, nodes, counts
         self.packings = 0
         # The more a resource is asked for, the less it goes to pods that could do without it.
@@ -84,10 +89,18 @@ class Board:
         self.free[:, nodes] -= self.problem.kinds[kind].demand[:, None] * counts
         if kind in self.caps:
             self.caps[kind][nodes] -= counts
+        for rule, there in zip(self.problem.rules, self._there, strict=True):
+            if kind in rule.concerned:
+                np.add.at(there[kind], rule.codes[nodes], counts)
 
     def slots(self, kind: int, nodes: Rows) -> Ints:
         """Returns int64[nodes]: how many more pods of the kind fit on each node now."""
-        return self.problem.slots(kind, self.free[:, nodes], nodes, self.caps.get(kind))
+        found = self.problem.slots(kind, self.free[:, nodes], nodes, self.caps.get(kind))
+        if kind in self._limited:
+            for rule, there in zip(self.problem.rules, self._there, strict=True):
+                if kind in rule.limited:
+                    found = np.minimum(found, rule.room(kind, there)[rule.codes[nodes]])
+        return found
 
     def counts(self) -> dict[tuple[int, int], int]:
         """Returns the number of placed pods by group and part."""
@@ -98,6 +111,18 @@ class Board:
 
     def pack(self, g: int, p: int, nodes: Rows, wanted: int, tight: bool) -> int:
         """Places up to `wanted` pods of a part on these nodes; returns the number that fit."""
+        kind = self.problem.groups[g].parts[p].kind
+        if kind not in self._limited:
+            return self._pack(g, p, nodes, wanted, tight)
+        placed = 0  # each pod may change where the next may be
+        while placed < wanted and (more := self._pack(g, p, nodes, wanted - placed, tight, 1)):
+            placed += more
+        return placed
+
+    def _pack(
+        self, g: int, p: int, nodes: Rows, wanted: int, tight: bool, nodes_max: int = NO_CAP
+    ) -> int:
+        """As `pack`, on so many nodes at most."""
         problem = self.problem
         kind = problem.groups[g].parts[p].kind
         self.packings += 1
@@ -112,7 +137,7 @@ class Board:
         else:
             order = np.argsort(ranks, kind="stable")
         ends = np.cumsum(room[order])
-        used = int(np.searchsorted(ends, wanted)) + 1
+        used = min(int(np.searchsorted(ends, wanted)) + 1, nodes_max)
         order = order[:used]
         counts = room[order]
         placed = int(ends[min(used, len(ends)) - 1])

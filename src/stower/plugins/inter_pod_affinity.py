@@ -6,7 +6,7 @@ Source: kube-scheduler plugins/interpodaffinity; KEP-2249 (namespaceSelector). m
 mismatchLabelKeys (KEP-3633) are merged into the selector by the API server.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from operator import and_
 from typing import Any, Final
@@ -27,6 +27,7 @@ from stower.framework.fixes import (
 )
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
+from stower.framework.tree_rules import TreeRule
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodAffinity, PodAffinityTerm
 from stower.plugins.affinity_dry_run import (
@@ -37,6 +38,7 @@ from stower.plugins.affinity_dry_run import (
     condition,
     counts_by_key,
 )
+from stower.plugins.affinity_tree_rules import apart_rules, near_rules
 from stower.plugins.bounds import TERMS_MAX, check_count
 from stower.state.arrays import Bools, Ints
 from stower.state.carried_terms import TermKind, namespaces_of
@@ -169,6 +171,12 @@ class InterPodAffinity(Plugin):
                     name, partial(_free_of, counts), 1, no_usage, 1, empty=one_per_row
                 )
         return tuple(found.values())
+
+    def tree_rules(self, pods: Sequence[PodEntry], state: ClusterState) -> Iterable[TreeRule]:
+        """Returns the rules of required terms that pods of the tree match."""
+        if all(entry.pod.spec.affinity is None for entry in pods):
+            return ()
+        return (*apart_rules(pods, state), *near_rules(pods, state))
 
     def is_permanent(self, codes: Ints) -> Bools:
         """Returns bool[codes]: all but unmatched affinity, which a pod placed later may match."""

@@ -5,7 +5,7 @@ policies), 3243 (matchLabelKeys).
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods, no_us
 from stower.framework.fixes import NODE_FIELD, Fix, with_labels, with_spec
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
+from stower.framework.tree_rules import SpreadRule, TreeRule
 from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import TopologySpreadConstraint
 from stower.plugins.bounds import TERMS_MAX, check_count
@@ -43,6 +44,7 @@ from stower.plugins.taint_toleration import untolerated_rows
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.matcher import Matcher
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.state.tallies import Tally
 
@@ -121,7 +123,7 @@ class PodTopologySpread(Plugin):
         ):
             values = state.labels.codes(constraint.key, state.all_rows)
             min_count = 0
-            if np.count_nonzero(domains) >= max(1, constraint.min_domains):
+            if _has_least(constraint, domains):
                 min_count = int(counts[domains].min())
             too_many = counts + int(constraint.matches(pod)) - min_count > constraint.max_skew
             constraint_codes = np.where(
@@ -164,7 +166,7 @@ class PodTopologySpread(Plugin):
             if not is_per_node or not constraint.matches(pod):
                 continue
             smallest = 0
-            if np.count_nonzero(domains) >= max(1, constraint.min_domains):
+            if _has_least(constraint, domains):
                 smallest = int(counts[domains].min())
                 matching = sum(constraint.matches(p) for p in tree.pods)
                 if matching >= np.count_nonzero(counts[domains] == smallest):
@@ -177,6 +179,37 @@ class PodTopologySpread(Plugin):
                 name, free.__getitem__, 1, no_usage, MAX_SKEW_EXCEEDED, label=label
             )
         return tuple(found.values())
+
+    def tree_rules(self, pods: Sequence[PodEntry], state: ClusterState) -> Iterable[TreeRule]:
+        """Returns the rules of hard constraints."""
+        found: dict[tuple[bytes, bytes, bytes], tuple[SpreadRule, set[str]]] = {}
+        for entry in pods:
+            if not (entry.pod.spec.topology_spread_constraints or self._has_hard_defaults):
+                continue
+            constraints = self._resolve_constraints(entry.pod, state, DO_NOT_SCHEDULE)
+            for constraint, counts, domains, eligible in self._count_domains(
+                entry.pod, entry.shape, state, constraints, True
+            ):
+                constraint_key = msgspec.msgpack.encode(constraint)
+                key = (constraint_key, counts.tobytes(), eligible.tobytes())
+                if key not in found:
+                    matched = frozenset(e.uid for e in pods if constraint.matches(e.pod))
+                    codes = np.where(
+                        eligible, state.labels.codes(constraint.key, state.all_rows), 0
+                    )
+                    has_least = _has_least(constraint, domains)
+                    rule = SpreadRule(
+                        codes,
+                        frozenset(),
+                        matched,
+                        counts.copy(),
+                        domains,
+                        constraint.max_skew,
+                        has_least,
+                    )
+                    found[key] = rule, set()
+                found[key][1].add(entry.uid)
+        return [rule._replace(spreading=frozenset(uids)) for rule, uids in found.values()]
 
     def is_permanent(self, codes: Ints) -> Bools:
         """Returns bool[codes]: missing keys only. Pods placed later may reduce the skew."""
@@ -497,3 +530,8 @@ def _is_schedulable_after_node_change(
 def _weight(size: int) -> float:
     """Returns the logarithm that keeps large topologies from outweighing small ones."""
     return math.log(size + 2)
+
+
+def _has_least(constraint: SpreadConstraint, domains: Bools) -> bool:
+    """Returns whether the domain with the fewest pods counts: there are enough domains."""
+    return bool(np.count_nonzero(domains) >= max(1, constraint.min_domains))

@@ -12,7 +12,8 @@ Must not know the queue, or any change but room that a pod has left.
 from collections.abc import Callable
 
 from stower.engine.groups.evicted_room import EvictedRoom
-from stower.engine.groups.tree_cycle import Amounts, TreeCycle, pending_of
+from stower.engine.groups.tree_cycle import Amounts, TreeCycle
+from stower.engine.groups.tree_plan import pending_of
 from stower.engine.groups.tree_preemption import VictimPlan
 from stower.engine.queue.entities import QueuedTree
 from stower.framework.dry_run import CapacityConstraint

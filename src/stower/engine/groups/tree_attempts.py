@@ -28,12 +28,11 @@ from stower.engine.groups.lasting_refusal import find_outlasting
 from stower.engine.groups.tree_cycle import (
     GROWING_ATTEMPTS,
     NO_MORE,
-    Plan,
     SolverFailed,
     TreeCycle,
     TreeResult,
-    pending_of,
 )
+from stower.engine.groups.tree_plan import Plan, pending_of
 from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.outbox import UNTRACKED

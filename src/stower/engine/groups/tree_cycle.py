@@ -9,7 +9,7 @@ Must not know the queue, writes or time.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -18,9 +18,13 @@ import numpy as np
 from stower.devices.negotiation.claims import driver_of
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.groups.evicted_room import EvictedRoom
+from stower.engine.groups.learned_caps import LearnedCaps, kinds_of
+from stower.engine.groups.tree_plan import Plan, assume_reserved, place_in_any_order
 from stower.engine.queue.entities import QueuedPod, encode_pod_terms
 from stower.framework.dry_run import CapacityConstraint, TreePods
 from stower.framework.profile import Profile
+from stower.framework.tree_rules import TreeRule
+from stower.groups.arrival import arrival_order
 from stower.groups.placement import (
     Answer,
     ExhaustedSearch,
@@ -29,7 +33,7 @@ from stower.groups.placement import (
     improve,
     place,
 )
-from stower.groups.problem import Kind, Problem
+from stower.groups.problem import Problem
 from stower.groups.problem_builder import (
     Builder,
     DomainConflictError,
@@ -58,7 +62,6 @@ NO_MORE: Final = "The group has its minimum; there is no room for this pod"
 
 NO_ROWS: Final[Mapping[str, Bools]] = {}
 
-Plan = list[tuple[QueuedPod, int]]
 Amounts = Callable[[PodEntry], list[CapacityConstraint]]
 
 
@@ -218,20 +221,21 @@ class _Attempt:
             self._shared.update(k for e in placed_pods(state, tree, g) for k in claim_keys(e.pod))
         pods = [q.pod for q in self._queued.values()]
         self._together = TreePods(pods, self._shared)
+        entries = [q.entry for q in self._queued.values()]
+        self._rules: list[TreeRule] = [
+            rule for plugin in profile.filters for rule in plugin.tree_rules(entries, state)
+        ]
         self._masks: dict[object, Bools] = {}  # by key of interchangeable pods
         self._everywhere: Bools = np.ones(state.row_limit, np.bool_)
         self._no_points: Ints = np.zeros(state.row_limit, np.int64)
-        self._caps: dict[int, Ints] = {}  # by kind of pod: the most pods per node, as learned
-        self._is_cut = False  # the caps may rule out a feasible placement
-        # By kind and node, where plugins refused pods: how many of the kind the node had.
-        self._refused: dict[tuple[int, int], int] = {}
+        self._caps = LearnedCaps(state, cycle, profile)
 
     def run(self, requires_preferred: bool = False) -> TreeResult:
         """Searches and verifies. `requires_preferred`: treats preferred topology as required."""
-        built = self._build(self._classify, self.amounts, requires_preferred)
+        built = self._build(self._classify, self.amounts, requires_preferred, self._rules)
         answer: Answer = ExhaustedSearch("plugins")
         for _ in range(ROUNDS_MAX * self._effort):
-            problem = self._with_caps(built.problem)
+            problem = self._caps.apply(built.problem)
             answer = self._solve(lambda problem=problem: place(problem, effort=self._effort))  # type: ignore[misc]
             if not isinstance(answer, FoundPlacement):
                 break
@@ -242,14 +246,14 @@ class _Attempt:
                 if plan or not any(self._pending):
                     return TreeResult(plan)
                 return TreeResult([], NO_MORE)
-            if not self._tighten_caps(built, problem):
+            if not self._caps.tighten(built, problem):
                 answer = ExhaustedSearch("plugins")
                 break
         else:
             answer = ExhaustedSearch("plugins")
-        if self._is_cut and isinstance(answer, InfeasibleProblem):
+        if self._caps.is_cut and isinstance(answer, InfeasibleProblem):
             answer = ExhaustedSearch("plugins")
-        message = failure_message(self._with_caps(built.problem), answer, self._tree)
+        message = failure_message(self._caps.apply(built.problem), answer, self._tree)
         return TreeResult([], message, isinstance(answer, ExhaustedSearch))
 
     def _solve(self, search: Callable[[], Answer]) -> Answer:
@@ -269,7 +273,7 @@ class _Attempt:
         """Returns a plan for more pods, the same where plugins accept none. Looked for only now:
         that may take a hundred times as long as the first placement, which plugins may refuse."""
         for _ in range(IMPROVEMENTS_MAX):
-            capped = self._with_caps(problem)
+            capped = self._caps.apply(problem)
             more = self._solve(
                 lambda capped=capped: improve(capped, first, effort=self._effort)  # type: ignore[misc]
             )
@@ -278,7 +282,7 @@ class _Attempt:
             found = self._verify(built, more)
             if found is not None:
                 return found if len(found) > len(plan) else plan
-            if not self._tighten_caps(built, capped):
+            if not self._caps.tighten(built, capped):
                 return plan
         return plan
 
@@ -294,10 +298,11 @@ class _Attempt:
         sort: Sorted,
         amounts: Callable[[PodEntry], list[CapacityConstraint]],
         requires_preferred: bool = False,
+        rules: Sequence[TreeRule] = (),
     ) -> IndexedProblem:
         """Builds the problem of the pending pods, see Builder."""
         keys = [self._common_keys(pods) for pods in self._pending]
-        builder = Builder(self._state, self._tree, sort, amounts, requires_preferred, keys)
+        builder = Builder(self._state, self._tree, sort, amounts, requires_preferred, keys, rules)
         members = [[q.entry for q in pods] for pods in self._pending]
         return builder.build(members, self._priority())
 
@@ -323,7 +328,7 @@ class _Attempt:
         evaluation = self._cycle.evaluation(self._profile, entry.shape)
         mask = evaluation.best[: self._state.row_limit] >= 0
         filters, pre_filters = evaluation.plugins.pod_filters, evaluation.plugins.pod_pre_filters
-        if not filters and not pre_filters:
+        if not filters and not pre_filters and not self._rules:
             return entry.shape.serial, mask
         terms = self._terms(entry.pod)
         for plugin in pre_filters:
@@ -463,138 +468,14 @@ class _Attempt:
     ) -> Plan | None:
         """Places each pod on its row, in whatever order the plugins accept; None where they refuse
         all that are left."""
+        if built.problem.rules:
+            kinds = kinds_of(built)
+            nodes = np.searchsorted(built.rows, [row for _, row in pods]).tolist()
+            where = [(kinds[q.uid], node) for (q, _), node in zip(pods, nodes, strict=True)]
+            pods = [pods[i] for i in arrival_order(built.problem, where)]
         with self._state.trial():
             plan, refused = place_in_any_order(self._state, self._cycle, self._profile, pods)
         if refused:
-            self._remember_refusals(built, refused, plan)
+            self._caps.remember(built, refused, plan)
             return None
         return plan
-
-    # Learning from refusals
-
-    def _remember_refusals(
-        self, built: IndexedProblem, refused: list[tuple[QueuedPod, int]], plan: Plan
-    ) -> None:
-        kinds = {
-            entry.uid: group.parts[p].kind
-            for group, parts in zip(built.problem.groups, built.pods, strict=True)
-            for p, entries in enumerate(parts)
-            for entry in entries
-        }
-        had = Counter((kinds[q.uid], row) for q, row in plan)
-        self._refused = {}
-        for queued, row in refused:
-            kind = kinds[queued.uid]
-            self._refused[kind, int(np.searchsorted(built.rows, row))] = had[kind, row]
-
-    def _tighten_caps(self, built: IndexedProblem, problem: Problem) -> bool:
-        """Caps the pods of the refused kinds: by what each node takes alone; where that was known,
-        at what the nodes had, which may rule out too much. Returns False where nothing was refused.
-        """
-        is_tighter = False
-        for kind in sorted({kind for kind, _ in self._refused}):
-            if kind not in self._caps:
-                self._caps[kind] = self._pod_limits_by_node(built, problem, kind)
-                is_tighter |= any(
-                    self._caps[kind][node] <= had
-                    for (of, node), had in self._refused.items()
-                    if of == kind
-                )
-        if is_tighter or not self._refused:
-            return is_tighter
-        for (kind, node), had in self._refused.items():
-            self._caps[kind][node] = min(int(self._caps[kind][node]), had)
-        self._is_cut = True
-        return True
-
-    def _pod_limits_by_node(self, built: IndexedProblem, problem: Problem, kind: int) -> Ints:
-        """Returns int64[node]: pods of the kind that plugins accept on each node by themselves."""
-        entries = [
-            entry
-            for group, parts in zip(problem.groups, built.pods, strict=True)
-            for p, part in enumerate(parts)
-            if group.parts[p].kind == kind
-            for entry in part
-        ]
-        caps = problem.kinds[kind].cap.copy()
-        slots = problem.slots(kind, problem.free, slice(0, problem.node_count))
-        first = self._cycle.lasting_rows(self._profile, entries[0])
-        for node in np.flatnonzero(slots > 0).tolist():
-            row, most = int(built.rows[node]), min(int(slots[node]), len(entries))
-            fitting = self._count_fitting(entries[:most], row) if first[row] else 0
-            if fitting < most:
-                caps[node] = fitting
-                shape = entries[fitting].shape
-                # Another choice of devices and volumes may serve more pods.
-                self._is_cut |= shape.has_claims or shape.has_storage
-        return caps
-
-    def _count_fitting(self, entries: Sequence[PodEntry], row: int) -> int:
-        """Returns how many of these plugins accept on the row, one after another; the first fits
-        there."""
-        if len(entries) == 1:
-            return 1
-        with self._state.trial():
-            for count, entry in enumerate(entries):
-                if count and not self._cycle.fits(self._profile, entry, row, lasting=True):
-                    return count
-                assume_reserved(self._state, self._profile, entry, row)
-        return len(entries)
-
-    def _with_caps(self, problem: Problem) -> Problem:
-        if not self._caps:
-            return problem
-        kinds = tuple(
-            Kind(kind.demand, np.minimum(kind.cap, self._caps[k])) if k in self._caps else kind
-            for k, kind in enumerate(problem.kinds)
-        )
-        return Problem(problem.resources, problem.free, problem.scopes, problem.groups, kinds)
-
-
-def place_in_any_order(
-    state: ClusterState, cycle: SchedulingCycle, profile: Profile, pods: Plan
-) -> tuple[Plan, Plan]:
-    """Places each pod on its row with its reservations, within a trial, in whatever order the
-    plugins accept. Returns the pods that are placed, and those that the plugins refuse then."""
-    placed: Plan = []
-    left = pods
-    while left:
-        refused = []
-        for queued, row in left:
-            if cycle.fits(profile, queued.entry, row):
-                assume_reserved(state, profile, queued.entry, row)
-                placed.append((queued, row))
-            else:
-                refused.append((queued, row))
-        if len(refused) == len(left):
-            break
-        left = refused
-    return placed, left
-
-
-def assume_reserved(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:
-    """Places the pod and holds its reservations, within a trial."""
-    for plugin in profile.plugins_for(entry.shape).reserve:
-        part = plugin.reserve(entry.pod, entry.shape, state, row)
-        if part is not None:
-            part.assume(state)
-    state.assume(entry, row)
-
-
-def pending_of(tree: Tree, members: Iterable[QueuedPod]) -> list[list[QueuedPod]]:
-    """Returns the waiting pods by group of the tree, in the order in which they are placed."""
-    leaves = {tree.groups[g].which.key: g for g in tree.leaves()}
-    pending: list[list[QueuedPod]] = [[] for _ in tree.groups]
-    for queued in members:
-        meta = queued.pod.metadata
-        g = leaves.get(f"{meta.namespace}/{queued.pod.group_name}", -1)
-        if g >= 0:
-            pending[g].append(queued)
-    for pods in pending:
-        pods.sort(key=_order)
-    return pending
-
-
-def _order(queued: QueuedPod) -> tuple[int, str, str]:
-    meta = queued.pod.metadata
-    return (-queued.priority, meta.creation_timestamp or "", meta.name)

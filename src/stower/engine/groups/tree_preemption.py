@@ -11,7 +11,8 @@ Source: KEP-5710 "Preemption algorithm"; that no more nodes than needed are empt
 from typing import NamedTuple
 
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
-from stower.engine.groups.tree_cycle import Plan, TreeCycle, TreeResult, place_in_any_order
+from stower.engine.groups.tree_cycle import TreeCycle, TreeResult
+from stower.engine.groups.tree_plan import Plan, place_in_any_order
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.profile import Profile
 from stower.groups.bounds import bounds_of

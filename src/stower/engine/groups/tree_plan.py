@@ -1,0 +1,64 @@
+"""Plans for the pods of a tree: on which rows (indices of nodes in the state's arrays) they go.
+
+Must not know how a plan is found.
+"""
+
+from collections.abc import Iterable
+
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.queue.entities import QueuedPod
+from stower.framework.profile import Profile
+from stower.groups.tree import Tree
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
+
+Plan = list[tuple[QueuedPod, int]]
+
+
+def place_in_any_order(
+    state: ClusterState, cycle: SchedulingCycle, profile: Profile, pods: Plan
+) -> tuple[Plan, Plan]:
+    """Places each pod on its row with its reservations, within a trial, in whatever order the
+    plugins accept. Returns the pods that are placed, and those that the plugins refuse then."""
+    placed: Plan = []
+    left = pods
+    while left:
+        refused = []
+        for queued, row in left:
+            if cycle.fits(profile, queued.entry, row):
+                assume_reserved(state, profile, queued.entry, row)
+                placed.append((queued, row))
+            else:
+                refused.append((queued, row))
+        if len(refused) == len(left):
+            break
+        left = refused
+    return placed, left
+
+
+def assume_reserved(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:
+    """Places the pod and holds its reservations, within a trial."""
+    for plugin in profile.plugins_for(entry.shape).reserve:
+        part = plugin.reserve(entry.pod, entry.shape, state, row)
+        if part is not None:
+            part.assume(state)
+    state.assume(entry, row)
+
+
+def pending_of(tree: Tree, members: Iterable[QueuedPod]) -> list[list[QueuedPod]]:
+    """Returns the waiting pods by group of the tree, in the order in which they are placed."""
+    leaves = {tree.groups[g].which.key: g for g in tree.leaves()}
+    pending: list[list[QueuedPod]] = [[] for _ in tree.groups]
+    for queued in members:
+        meta = queued.pod.metadata
+        g = leaves.get(f"{meta.namespace}/{queued.pod.group_name}", -1)
+        if g >= 0:
+            pending[g].append(queued)
+    for pods in pending:
+        pods.sort(key=_order)
+    return pending
+
+
+def _order(queued: QueuedPod) -> tuple[int, str, str]:
+    meta = queued.pod.metadata
+    return (-queued.priority, meta.creation_timestamp or "", meta.name)
