@@ -61,6 +61,20 @@ def _terms(name: str) -> Object:
     return _pod(name, affinity=affinity, nodeSelector={"nowhere": name})
 
 
+def _carriers(name: str) -> Object:
+    """A pod that is placed, and whose terms select nearly all pods."""
+    terms = [
+        {"weight": 1, "podAffinityTerm": {
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchExpressions": [
+                {"key": f"{name}-{i}", "operator": "DoesNotExist"}
+            ]}}}
+        for i in range(100)
+    ]  # fmt: skip
+    affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+    return _pod(name, affinity=affinity)
+
+
 def _spread(name: str) -> Object:
     constraints = [
         {"maxSkew": 1, "topologyKey": f"k-{name}-{i}", "whenUnsatisfiable": "DoNotSchedule",
@@ -168,7 +182,8 @@ def _service(name: str) -> Object:
 
 # Collection, and what makes an object of a name.
 KINDS: Final[tuple[tuple[str, Callable[[str], Object]], ...]] = (
-    (f"{EVIL}/pods", _resources), (f"{EVIL}/pods", _terms), (f"{EVIL}/pods", _spread),
+    (f"{EVIL}/pods", _resources), (f"{EVIL}/pods", _terms), (f"{EVIL}/pods", _carriers),
+    (f"{EVIL}/pods", _spread),
     (f"{EVIL}/pods", _tolerations), (f"{EVIL}/pods", _images), (f"{EVIL}/pods", _selector),
     (f"{EVIL}/pods", _many_expressions), (f"{EVIL}/pods", _many_node_terms),
     (f"{EVIL}/pods", _labels), (f"{EVIL}/pods", _volumes), (f"{EVIL}/pods", _gang),

@@ -163,7 +163,8 @@ def keep_types(schema: Object) -> Object:
 
 def _is_of_type(value: Any, form: str) -> bool:
     if form == "integer":
-        return isinstance(value, int) and not isinstance(value, bool)
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        return is_whole and -(1 << 63) <= value < 1 << 63
     if form == "number":
         return isinstance(value, int | float) and not isinstance(value, bool)
     wanted = TYPES.get(form)

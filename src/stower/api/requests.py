@@ -355,7 +355,10 @@ def read_token(token: str) -> tuple[int, str]:
                 "invalid continue token: continue key is not valid: incorrect encoded start "
                 "resourceVersion, version or key"
             )
-        return int(value["rv"]), start.removesuffix("\0")
+        revision = value["rv"]
+        if type(revision) is not int or not -1 <= revision < 1 << 63:
+            raise ValueError(f"rv: got {str(revision)[:20]}, want an integer of 64 bits")
+        return revision, start.removesuffix("\0")
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
         head = raw[:1].decode("latin-1")
         sign = head if head.isprintable() and head.isascii() else f"\\u{ord(head or ' '):04x}"

@@ -12,6 +12,8 @@ import yaml
 from stower.api.errors import ApiError, bad_request
 
 YAML_DEPTH_MAX: Final = 100
+# A definition of the largest size has some 50,000 in YAML. Each takes half a KiB and some 20 µs.
+YAML_VALUES_MAX: Final = 100_000
 # What go-yaml reads as something else than text, beyond what PyYAML does.
 _OTHER: Final = re.compile(
     r"[yYnN]|[-+]?(?:\d[\d_]*+(?:\.\d++|(?<=\d))|\.\d++)(?:[eE][-+]?\d++)?|0[xX][\da-fA-F]+|0[oO]?[0-7]+|0b[01]+"
@@ -30,10 +32,14 @@ def from_yaml(body: bytes) -> bytes:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
     try:
-        depth = 0
+        depth = values = 0
         for event in yaml.parse(body, Loader=yaml.CSafeLoader):
             if isinstance(event, yaml.AliasEvent):
                 raise bad_request("error converting YAML to JSON: aliases are not accepted")
+            values += isinstance(event, yaml.NodeEvent)
+            if values > YAML_VALUES_MAX:
+                text = f"the body has more than {YAML_VALUES_MAX} values in YAML; send it as JSON"
+                raise ApiError(413, "RequestEntityTooLarge", text)
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > YAML_DEPTH_MAX:

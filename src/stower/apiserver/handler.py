@@ -29,6 +29,7 @@ from stower.apiserver.http import Connection, Message
 from stower.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from stower.apiserver.protobuf import BadProtobufError, Decoder
 from stower.apiserver.targets import read_target
+from stower.apiserver.yaml_turns import YamlTurns
 
 WATCH_SECONDS: Final = 3600  # where the client does not say
 WATCH_SECONDS_MAX: Final = 24 * 3600
@@ -36,9 +37,8 @@ BOOKMARK_SECONDS: Final = 60.0
 BEHIND_BYTES: Final = 512 * 1024  # unsent, from where a watcher is served by its position
 PIECES_MAX: Final = 4  # of an answer that goes out at once; longer ones are streamed
 YAML: Final = "application/yaml"
-PARSING_MAX: Final = 8  # YAML takes some fifty times its length
-BUSY: Final = f"{PARSING_MAX} bodies in YAML are being read already; retry, or send JSON"
 NO_CHUNKS: Final = "a watch requires HTTP/1.1, got HTTP/1.0"
+YAML_BYTES_MAX: Final = 2 * 1024 * 1024  # of JSON that is written as YAML, some seconds
 ASIDE_BYTES: Final = 16 * 1024  # of YAML, from where it is read and written in a thread
 WARNING_MAX: Final = 256  # characters of one warning where there are too many
 WARNING_COUNT_MAX: Final = 64  # Python's http.client takes 100 headers
@@ -109,7 +109,7 @@ class Handler:
         self.committer: Committer | None = None
         self.streams: dict[Feed, list[Stream]] = {}
         self.closing = asyncio.Event()
-        self._parsing = 0  # bodies in YAML that are read in threads
+        self._yaml = YamlTurns()
         self.requests = 0
         self.events_sent = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -143,21 +143,38 @@ class Handler:
         task.add_done_callback(on_end)
 
     async def _read_in_thread(self, connection: Connection, message: Message) -> None:
-        if self._parsing >= PARSING_MAX:
-            self._refuse(connection, message, ApiError(429, "TooManyRequests", BUSY))
-            return
-        self._parsing += 1
         try:
-            body = await asyncio.to_thread(from_yaml, bytes(message.body))
+            body = await self._in_turn(connection, message, from_yaml, bytes(message.body))
         except ApiError as error:
             self._refuse(connection, message, error)
             return
-        finally:
-            self._parsing -= 1
         message.headers[b"content-type"] = (
             APPLY_PATCH if media_type(message) == APPLY_PATCH else JSON
         ).encode()
         self._carry_out(connection, message, body)
+
+    async def _in_turn(
+        self,
+        connection: Connection,
+        message: Message,
+        work: Callable[[bytes], bytes],
+        text: bytes,
+    ) -> bytes:
+        def is_wanted() -> bool:
+            return not connection.transport.is_closing()
+
+        return await self._yaml.run(message.client, is_wanted, work, text)
+
+    async def _send_yaml(
+        self, connection: Connection, message: Message, response: Response, headers: bytes
+    ) -> None:
+        """YAML that takes long to write, while others are served."""
+        try:
+            text = await self._in_turn(connection, message, _to_yaml, response.body)
+        except ApiError as error:
+            self._refuse(connection, message, error)
+            return
+        connection.reply(message, response.status, headers, text)
 
     def admit(self, connection: Connection, message: Message) -> None:
         """Decides by the headers alone whether a request is read. See http.Admit."""
@@ -309,7 +326,7 @@ class Handler:
             return
         body = response.body
         if yaml and len(body) >= ASIDE_BYTES:
-            aside = _send_yaml(connection, message, response.status, headers, body)
+            aside = self._send_yaml(connection, message, response, headers)
             self._start_task(connection, aside)
         else:
             connection.reply(message, response.status, headers, _to_yaml(body) if yaml else body)
@@ -390,6 +407,7 @@ class Handler:
 
     def close(self) -> None:
         """End all streams."""
+        self._yaml.close()
         self.closing.set()
         for streams in self.streams.values():
             for stream in streams:
@@ -416,17 +434,10 @@ async def _send_pieces(
         connection.end(message)
 
 
-async def _send_yaml(
-    connection: Connection, message: Message, status: int, headers: bytes, body: bytes
-) -> None:
-    """YAML that takes long to write, while others are served."""
-    connection.reply(message, status, headers, await asyncio.to_thread(_to_yaml, body))
-
-
 def _to_yaml(body: bytes) -> bytes:
-    """Returns JSON as YAML; as it is, which is YAML too, if it is nested too deeply."""
+    """Returns JSON as YAML; as it is, which is YAML too, if it is nested too deeply or long."""
     try:
-        return to_yaml(body) if body else body
+        return to_yaml(body) if 0 < len(body) <= YAML_BYTES_MAX else body
     except RecursionError:
         return body
 

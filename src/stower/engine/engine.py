@@ -8,6 +8,7 @@ logs or reads a clock. Every write is answered later by WriteOk, WriteFailed or 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from stower.engine.attempt_costs import FREE, AttemptCosts
 from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.binding.pending_writes import PendingWrites
 from stower.engine.companions import CompanionOwner, Companions
@@ -82,6 +83,7 @@ class Engine:
         self.errors = context.errors
         offenders = Offenders(self.limits)
         self._recovery = Recovery(self, offenders)
+        self._costs = AttemptCosts()
         self.cycle = SchedulingCycle(self.state, seed)
         check_row = RowCheck(self.state, self.cycle).find_refusing
         queue = self.queue = SchedulingQueue(
@@ -214,6 +216,7 @@ class Engine:
             return False
         context, state, queue, outbox = self._context, self.state, self.queue, self.outbox
         tallies, visits = state.tallies, 0  # pods counted for new selectors
+        terms = state.carried_terms
         entity: QueuedEntity | None = None
         for _ in range(self.limits.cycles_per_step_max):
             try:
@@ -228,6 +231,11 @@ class Engine:
                     if due_ns:
                         recovery.hold_back(entity, due_ns)
                         continue
+                if entity is not None and self._costs:
+                    due_ns = self._costs.held_until_ns(namespace_of(entity), now_ns)
+                    if due_ns:
+                        queue.hold_back(entity, due_ns)
+                        continue
             except Exception as error:
                 self._recovery.on_error(GuardPoint.QUEUE, "queue", error)
                 return False
@@ -238,6 +246,7 @@ class Engine:
                 self.stopwatch.start()
             context.is_applying = False
             first_id = outbox.free_id
+            terms.visits = 0
             try:
                 if isinstance(entity, QueuedPod):
                     self.attempts.run(entity)
@@ -246,6 +255,8 @@ class Engine:
             except Exception as error:
                 if self._end_attempt(entity, error, first_id):
                     return True
+            if terms.visits > FREE:
+                self._costs.charge(namespace_of(entity), terms.visits, now_ns)
             visits, tallies.visits = visits + tallies.visits, 0
             if visits > self.limits.visits_per_step_max:
                 break

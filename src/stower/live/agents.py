@@ -84,6 +84,8 @@ def _make_check(token: str) -> Any:
 
     @web.middleware
     async def check(request: web.Request, handler: Next) -> web.StreamResponse:
+        if request.method == "TRACE":
+            return web.Response(status=405, text="TRACE is not served")
         names = map(str.lower, request.headers)
         if any(name == "origin" or name.startswith("sec-fetch-") for name in names):
             return web.Response(status=403, text="requests of browsers are refused")

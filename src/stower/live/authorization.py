@@ -117,6 +117,8 @@ class DelegatingAuthorizer:
             raise denial
 
     async def _authenticate(self, token: str) -> dict[str, Any]:
+        if not token.isascii():  # no token is
+            raise AuthorizationError(401, "the bearer token has characters beyond ASCII")
         status = await self._review(TOKEN_REVIEWS_PATH, "TokenReview", {"token": token})
         user = status.get("user")
         if status.get("authenticated") is not True or not isinstance(user, dict):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 PARTS_MAX: Final = 1_000  # of a path with those of all links
+ACCESS_LIST: Final = "system.posix_acl_access"  # the attribute that has a file's POSIX ACL
 INNER: Final = ("pki", "logs")  # folders of a cluster's folder, with files of their own
 
 
@@ -79,16 +80,19 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
 def _check_mode(path: Path, found: os.stat_result) -> None:
     if stat.S_ISLNK(found.st_mode):
         return  # its mode says nothing, and only its owner can change it
-    if found.st_mode & stat.S_IWOTH or _may_group_write(found):
+    if found.st_mode & stat.S_IWOTH or _may_group_write(path, found):
         raise UntrustedError(
             f"other users can write to {path}; take that away with `chmod go-w {path}`"
         )
 
 
-def _may_group_write(found: os.stat_result) -> bool:
-    """Whether the group of a file may write to it and has other members than the owner."""
+def _may_group_write(path: Path, found: os.stat_result) -> bool:
+    """Whether the group of a file may write to it and has other members than the owner; or somebody
+    that its access control list names, which those bits of its mode bound."""
     if not found.st_mode & stat.S_IWGRP:
         return False
+    if hasattr(os, "listxattr") and ACCESS_LIST in os.listxattr(path):
+        return True
     try:
         group, owner = grp.getgrgid(found.st_gid), pwd.getpwuid(found.st_uid)
     except KeyError:

@@ -52,7 +52,8 @@ def _pod(name: str, chance: random.Random) -> Pod:
         case 1:
             spec["nodeSelector"] = dict.fromkeys(draw("label"), "1")
         case 2:
-            terms = [_term(key) for key in draw("own")]
+            term = chance.choice((_term, _term_of_all))
+            terms = [term(key) for key in draw("own")]
             spec["affinity"] = {
                 "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
             }
@@ -76,6 +77,11 @@ def _pod(name: str, chance: random.Random) -> Pod:
             ]
     document = {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
     return msgspec.convert(document, Pod)
+
+
+def _term_of_all(key: str) -> Json:
+    """A term whose selector others have, too, and whose topology key nobody has."""
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"made-up": "1"}}}
 
 
 def _term(key: str) -> Json:

@@ -61,6 +61,8 @@ BOUNDED: Final = {
     "engine.state.companions[].keeping._refused_ns": "pools refused within a minute",
     "engine.state.companions[].told._refused_ns": "objects refused within a minute",
 }  # fmt: skip
+# Inside those, what is bounded by nothing: sums by topology key, of tallies and terms.
+UNBOUNDED: Final = (".sums",)
 
 
 def table_sizes(engine: Any, with_arrays: bool = True) -> Counter[str]:

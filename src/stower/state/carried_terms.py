@@ -25,12 +25,15 @@ CACHE_ENTRIES_MAX: Final = 65_536  # affinities and classes of pods kept
 UNUSED_TERMS_MAX: Final = 1_024
 # The same of the bytes of their keys: a term takes some ten times as much.
 UNUSED_BYTES_MAX: Final = 2 * 1024 * 1024
-KEYS_BYTES_MAX: Final = 8 * 1024 * 1024  # of affinities, and of labels of classes of pods
+# Of affinities, of labels of classes of pods, and of the terms that each class matches.
+KEYS_BYTES_MAX: Final = 8 * 1024 * 1024
 LABEL_BYTES: Final = 100
+POINTER_BYTES: Final = 9  # of a list, some spare ones included
 # Of one pod that another scheduler placed; plugins.bounds refuses to place a pod with more.
 TERMS_MAX: Final = 100
 _encode = msgspec.msgpack.Encoder().encode
 _NO_LABELS: Final[Mapping[str, str]] = {}
+_EMPTY: Final[SelectorIndex["CarriedTerm"]] = SelectorIndex()
 
 
 class TermKind(Enum):
@@ -45,15 +48,17 @@ class CarriedTerm(RowCounts):
     """One term, and the number of pods per row that carry it (PREFERRED: the sum of weights)."""
 
     __slots__ = (
-        "kind", "namespace_selector", "namespaces", "selector", "size", "topology_key", "users",
+        "kind", "namespace_selector", "namespaces", "owner", "selector", "size", "topology_key",
+        "users",
     )  # fmt: skip
 
     def __init__(
         self, kind: TermKind, term: PodAffinityTerm, namespace: str, labels: "LabelColumns",
         capacity: int, size: int,
     ) -> None:  # fmt: skip
-        """`size`: of its key, in bytes."""
+        """namespace: of the pods that carry it; `size`: of its key, in bytes."""
         super().__init__(labels, capacity)
+        self.owner = namespace
         self.size = size
         self.kind = kind
         self.topology_key = term.topology_key
@@ -82,13 +87,15 @@ def namespaces_of(term: PodAffinityTerm, namespace: str) -> frozenset[str]:
 
 
 class _MatchedTerms:
-    """The terms that select one class of pods, up to `compared_count`."""
+    """The terms that select one class of pods, up to `compared_count`. own_count: those that pods
+    of its own namespace carry."""
 
-    __slots__ = ("compared_count", "labels", "terms")
+    __slots__ = ("compared_count", "labels", "own_count", "terms")
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self.terms: list[CarriedTerm] = []
-        self.compared_count = 0
+        self.own_count = 0
+        self.compared_count = (0, 0)  # of the namespace's index, and of that of all namespaces
         self.labels = labels  # of the namespace
 
 
@@ -99,7 +106,7 @@ class CarriedTerms:
         "_capacity",
         "_idle",
         "_idle_bytes",
-        "_index",
+        "_indexes",
         "_is_subscribed",
         "_key_bytes",
         "_labels",
@@ -107,13 +114,16 @@ class CarriedTerms:
         "_terms_by_affinity",
         "_terms_by_pod_kind",
         "terms",
+        "visits",
     )
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
+        self.visits = 0  # terms that were looked at for pods of the namespace that carries them
         self._labels = labels
         self._capacity = capacity
         self.terms: dict[bytes, CarriedTerm] = {}
-        self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
+        # By the namespace that they are about; "" for those with a namespaceSelector.
+        self._indexes: dict[str, SelectorIndex[CarriedTerm]] = {}
         self._terms_by_affinity: dict[bytes, tuple[tuple[CarriedTerm, int], ...]] = {}
         self._terms_by_pod_kind: dict[tuple[str, frozenset[tuple[str, str]]], _MatchedTerms] = {}
         self._idle = 0  # terms that no pod carries
@@ -166,9 +176,9 @@ class CarriedTerms:
         self._term_bytes -= self._idle_bytes
         self._idle = self._idle_bytes = 0
         self._clear_caches()
-        self._index = SelectorIndex()
+        self._indexes.clear()
         for term in self.terms.values():
-            self._index.add(term.selector or LabelSelector(), term)
+            self._add_to_index(term)
 
     def terms_matching(self, pod: Pod, namespace_labels: Mapping[str, str]) -> list[CarriedTerm]:
         """Returns the terms that select the pod; some may not be carried any more."""
@@ -181,11 +191,25 @@ class CarriedTerms:
                 self._clear_caches()
             self._count_key(len(labels) * LABEL_BYTES)
             seen = self._terms_by_pod_kind[key] = _MatchedTerms(namespace_labels)
-        if seen.compared_count < self._index.count:
-            new = self._index.candidates(labels, seen.compared_count)
-            seen.terms += [term for term in new if term.matches(pod, namespace_labels)]
-            seen.compared_count = self._index.count
+        own, others = self._indexes.get(meta.namespace, _EMPTY), self._indexes.get("", _EMPTY)
+        counts = own.count, others.count
+        if seen.compared_count != counts:
+            first, first_of_others = seen.compared_count
+            candidates = [*own.candidates(labels, first)]
+            candidates += others.candidates(labels, first_of_others)
+            new = [term for term in candidates if term.matches(pod, namespace_labels)]
+            self._count_key(len(new) * POINTER_BYTES)
+            seen.terms += new
+            seen.own_count += sum(term.owner == meta.namespace for term in new)
+            seen.compared_count = counts
+        self.visits += seen.own_count
         return seen.terms
+
+    def _add_to_index(self, term: CarriedTerm) -> None:
+        is_wide = term.namespace_selector is not None
+        for namespace in ("",) if is_wide else term.namespaces:
+            index = self._indexes.setdefault(namespace, SelectorIndex())
+            index.add(term.selector or LabelSelector(), term)
 
     def _count_key(self, size: int) -> None:
         """Counts a new key of a cache; empties the caches where there are too many bytes."""
@@ -225,7 +249,7 @@ class CarriedTerms:
         namespaces = sorted(namespaces_of(term, pod.metadata.namespace))
         key = _encode(
             (kind.name, term.topology_key, namespaces, term.namespace_selector,
-             term.label_selector)
+             term.label_selector, pod.metadata.namespace)
         )  # fmt: skip
         found = self.terms.get(key)
         if found is None:
@@ -239,7 +263,7 @@ class CarriedTerms:
                 kind, term, pod.metadata.namespace, self._labels, self._capacity, len(key)
             )
             self.terms[key] = found
-            self._index.add(term.label_selector or LabelSelector(), found)
+            self._add_to_index(found)
         return found
 
     def _move(self, key: str, row: int, old: int, new: int) -> None:

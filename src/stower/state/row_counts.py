@@ -37,6 +37,8 @@ class RowCounts:
         size = self._labels.code_count(key)
         sums = self.sums.get(key)
         if sums is None:
+            if key not in self._labels.columns:
+                return np.zeros(1, np.int64)  # a pod can name any key: nothing is kept for it
             sums = np.zeros(size, np.int64)
             np.add.at(sums, self._labels.codes(key, slice(None)), self.counts)
             sums[0] = 0

@@ -216,13 +216,11 @@ class ShapeTable:
             shape = self._partial.get(text)
         if shape is None:
             shape = self._intern_new(pod, node_name, claimed)
-            if shape.is_partial:
-                self._partial[text] = shape
-                return shape
             if size > TEXT_BYTES_MAX:
-                self._large[text] = shape
                 self.large_bytes += size
                 shape.large_bytes = max(shape.large_bytes, size)
+            if shape.is_partial or shape.large_bytes:
+                (self._partial if shape.is_partial else self._large)[text] = shape
                 return shape
             if len(self._by_text) >= TEXTS_MAX:
                 _drop_oldest(self._by_text)
@@ -238,11 +236,12 @@ class ShapeTable:
 
     def drop_large(self, used: Container[Shape]) -> set[int]:
         """Drops the large shapes that are not in use. Returns their serials."""
-        dropped = {shape.serial for shape in self._large.values() if shape not in used}
-        self._large = {t: s for t, s in self._large.items() if s.serial not in dropped}
-        meanings = self._by_meaning
-        self._by_meaning = {t: s for t, s in meanings.items() if s.serial not in dropped}
-        self.large_bytes = sum(shape.large_bytes for shape in self._large.values())
+        large = [s for s in (*self._large.values(), *self._partial.values()) if s.large_bytes]
+        dropped = {shape.serial for shape in large if shape not in used}
+        for known in (self._large, self._partial, self._by_meaning):
+            for key in [key for key, shape in known.items() if shape.serial in dropped]:
+                del known[key]
+        self.large_bytes = sum(shape.large_bytes for shape in large if shape in used)
         self.large_bytes_max = max(LARGE_BYTES, 2 * self.large_bytes)
         return dropped
 

@@ -1,6 +1,8 @@
 """Numbers in requests that are long or odd: an error that says so, never an internal one."""
 
+import base64
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -60,3 +62,24 @@ def test_in_a_percentage() -> None:
     for share, want in (("9" * 5_000, 422), ("101", 422), ("0" * 5_000 + "50", 201)):
         body = {"metadata": {"name": "b"}, "spec": {"minAvailable": f"{share}%"}}
         assert want == RoleCluster().ask("POST", path, body)[0]
+
+
+@pytest.mark.parametrize("number", [str(10**30), "1e300", "1.5", str(1 << 63), '"7"', "true"])
+def test_in_a_continue_token(number: str) -> None:
+    text = f'{{"v":"meta.k8s.io/v1","rv":{number},"start":"/m\\u0000"}}'
+    token = base64.urlsafe_b64encode(text.encode()).decode()
+    assert 400 == RoleCluster().ask("GET", f"{MAPS}?limit=1&continue={quote(token)}")[0]
+
+
+@pytest.mark.parametrize(("number", "code"), [(10**30, 422), (1 << 63, 422), ((1 << 63) - 1, 201)])
+def test_in_an_object_of_ones_own_kind(number: int, code: int) -> None:
+    cluster = RoleCluster()
+    kind = {"plural": "ones", "singular": "one", "kind": "One", "listKind": "OneList"}
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    spec = {"group": "example.com", "scope": "Cluster", "names": kind, "versions": [version]}
+    definition = {"metadata": {"name": "ones.example.com"}, "spec": spec}
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert 201 == cluster.ask("POST", path, definition)[0]
+    one = {"apiVersion": "example.com/v1", "kind": "One", "metadata": {"name": "a"}, "n": number}
+    assert code == cluster.ask("POST", "/apis/example.com/v1/ones", one)[0]

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from stower.api.errors import ApiError
-from stower.apiserver.documents import YAML_DEPTH_MAX, from_yaml, to_yaml
+from stower.apiserver.documents import YAML_DEPTH_MAX, YAML_VALUES_MAX, from_yaml, to_yaml
 
 
 def read(text: str) -> Any:
@@ -81,3 +81,14 @@ def test_keys_are_sorted_and_long_strings_are_not_folded() -> None:
     assert ["b: 1", "e: null"] == text.splitlines()[-2:]
     assert value == yaml.safe_load(text)
     assert value == read(text)
+
+
+def test_yaml_with_very_many_values_is_refused_before_any_is_built() -> None:
+    """Each takes a hundred times what it takes as JSON."""
+    few = b"- a\n" * (YAML_VALUES_MAX - 1)
+    assert YAML_VALUES_MAX - 1 == len(json.loads(from_yaml(few)))
+    with pytest.raises(ApiError) as caught:
+        from_yaml(few + b"- a\n")
+    assert 413 == caught.value.code
+    as_json = b"[" + b"1, " * YAML_VALUES_MAX + b"1]"
+    assert as_json == from_yaml(as_json)

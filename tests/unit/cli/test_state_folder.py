@@ -23,6 +23,7 @@ from stower.cli.state_folder import (
     read_holder,
     stop_holder,
 )
+from stower.pki.trust import ACCESS_LIST
 
 ME = os.geteuid()
 
@@ -147,6 +148,19 @@ def test_a_group_that_can_write_is_trusted_if_it_is_the_users_own(
     else:
         with pytest.raises(UpError, match="other users can write"):
             check_trusted(folder)
+
+
+def test_a_folder_whose_access_list_names_others_is_not_trusted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bits of the group are then what those may do at most."""
+    groups(monkeypatch, "me")
+    folder.chmod(0o770)
+    monkeypatch.setattr(os, "listxattr", lambda path: [ACCESS_LIST], raising=False)
+    with pytest.raises(UpError, match="other users can write"):
+        check_trusted(folder)
+    folder.chmod(0o750)
+    check_trusted(folder)
 
 
 def test_a_folder_of_somebody_else_is_not_trusted(

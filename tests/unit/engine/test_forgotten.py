@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from stower.assembly import build_engine
+from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
 from stower.model.kinds import Pod, ResourceClass
-from stower.sim.tables import text_bytes
+from stower.sim.tables import table_sizes, text_bytes
 from tests.builders import make_node
 from tests.device_builders import (
     claiming,
@@ -122,18 +123,21 @@ def large_spec(what: str, names: list[str]) -> dict[str, Any]:
                                    for i, name in enumerate(names)]}  # fmt: skip
 
 
+@pytest.mark.parametrize("resources", [0, 70])
 @pytest.mark.parametrize(
     "what",
     ["node selector", "node affinity", "preferred nodes", "anti-affinity", "spread", "images"],
 )  # fmt: skip
-def test_of_large_pods_that_are_gone_no_megabytes_are_kept(what: str) -> None:
-    """Each is gone before the next one comes."""
+def test_of_large_pods_that_are_gone_no_megabytes_are_kept(what: str, resources: int) -> None:
+    """Each is gone before the next one comes. resources: so many that no node offers."""
     engine, now_ns = build_engine(None), 0
     engine.step(Listed((make_node("n1", cpu="9"),)), 0)
     for number in range(LARGE_PODS):
-        pod = make(
-            f"p{number}", large_spec(what, [f"x{number}-{i}.example.com/y" for i in range(KEYS)]), 1
-        )
+        names = [f"x{number}-{i}.example.com/y" for i in range(KEYS)]
+        asked = {"resources": {"requests": dict.fromkeys(names[:resources], "1")}}
+        spec = large_spec(what, names)
+        first, *others = spec.get("containers", [CONTAINER])
+        pod = make(f"p{number}", {**spec, "containers": [{**first, **asked}, *others]}, 1)
         now_ns += SECOND_NS
         writes = engine.step(Observed(WatchType.ADDED, pod), now_ns)
         now_ns += SECOND_NS
@@ -144,6 +148,51 @@ def test_of_large_pods_that_are_gone_no_megabytes_are_kept(what: str) -> None:
         engine.drain()
     del pod
     assert text_bytes(engine) < TEXT_BYTES_MAX
+
+
+def come_and_go(engine: Engine, pod: Pod, second: int) -> None:
+    """It is tried, and deleted."""
+    now_ns = second * 10 * SECOND_NS
+    writes = engine.step(Observed(WatchType.ADDED, pod), now_ns)
+    writes += engine.step(Tick(), now_ns + SECOND_NS)
+    writes += engine.step(Observed(WatchType.DELETED, pod), now_ns + 2 * SECOND_NS)
+    for write in writes:
+        engine.step(WriteOk(write.id), now_ns + 3 * SECOND_NS)
+    engine.drain()
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+def test_topology_keys_of_pods_that_are_gone_are_not_kept(kind: str) -> None:
+    """All have one selector: the tally of it is in use as long as there are such pods."""
+    engine = build_engine(None)
+    stays = make("stays", {"nodeName": "n1"}, 1)
+    engine.step(Listed((make_node("n1", cpu="9"), stays)), 0)
+    selector = {"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]}
+    for number in range(30):
+        terms = [{"topologyKey": f"key-{number}-{i}", "labelSelector": selector} for i in range(9)]
+        rule = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        come_and_go(engine, make(f"p{number}", {"affinity": rule}, number), number)
+    sums = {path: size for path, size in table_sizes(engine).items() if path.endswith(".sums")}
+    assert sum(sums.values()) < 20, sums
+
+
+def test_what_classes_of_pods_match_is_bounded() -> None:
+    """Each plain pod with labels of its own matches all terms of those that are there."""
+    engine = build_engine(None)
+    engine.step(Listed((make_node("n1", cpu="9"),)), 0)
+    for number in range(20):
+        terms = [
+            {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {
+                "matchExpressions": [{"key": f"n{number}-{i}", "operator": "DoesNotExist"}]}}}
+            for i in range(100)
+        ]  # fmt: skip
+        rule = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+        carrier = make(f"c{number}", {"affinity": rule, "nodeName": "n1"}, 1)
+        engine.step(Observed(WatchType.ADDED, carrier), 0)
+    for number in range(700):
+        come_and_go(engine, make(f"p{number}", {}, number), number)
+    sizes = table_sizes(engine, with_arrays=False)
+    assert sum(n for path, n in sizes.items() if "_by_pod_kind" in path) < 1_000_000
 
 
 @pytest.mark.parametrize("last", [WatchType.DELETED, WatchType.MODIFIED])

@@ -220,3 +220,39 @@ def test_what_pods_asked_is_forgotten_when_they_are_gone(monkeypatch: pytest.Mon
 def test_no_step_takes_long(name: str) -> None:
     """`stower bench hostile` measures; this is far above what it says."""
     assert longest_step_s(SCENARIOS[name]()) < SLOW_SECONDS
+
+
+@pytest.mark.parametrize("scope", [{}, {"namespaceSelector": {}}])
+def test_a_namespace_whose_pods_look_at_very_many_terms_has_few_attempts(
+    scope: dict[str, Any],
+) -> None:
+    """All terms of all its pods select each of them; a pod elsewhere is tried at once."""
+    engine = build_engine(None)
+    engine.step(Listed((make_node("n1", cpu="900", memory="900Gi", pods="900"),)), 0)
+    for number in range(120):
+        terms = [
+            {"weight": 1, "podAffinityTerm": {
+                "topologyKey": "kubernetes.io/hostname", **scope,
+                "labelSelector": {"matchExpressions": [
+                    {"key": f"x{number}-{i}", "operator": "DoesNotExist"}
+                ]}}}
+            for i in range(100)
+        ]  # fmt: skip
+        rule = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+        pod = make_pod(f"carrier-{number}", node="n1", affinity=rule, cpu="1m")
+        engine.step(Observed(WatchType.ADDED, pod), 0)
+    tried = 0
+    for second in range(1, 11):
+        for number in range(10):
+            name = f"new-{second}-{number}"
+            engine.step(
+                Observed(WatchType.ADDED, make_pod(name, cpu="1m", labels={"a": name})),
+                second * SECOND_NS,
+            )
+        tried += len(engine.drain())
+        other = make_pod(f"other-{second}", cpu="1m", namespace="other")
+        assert Outcome.PLACED is come(engine, other, second * SECOND_NS)[0]
+    assert 10 <= tried <= 40
+    for second in range(20, 200):
+        tried += len(engine.step(Tick(), second * SECOND_NS) and engine.drain())
+    assert 100 == tried, "they are tried, one after the other"

@@ -117,7 +117,7 @@ def test_a_port_that_is_taken_is_an_error() -> None:
         asyncio.run(story(port))
 
 
-def answered(headers: dict[str, str], token: str = "") -> tuple[int, int]:
+def answered(headers: dict[str, str], token: str = "", method: str = "POST") -> tuple[int, int]:
     """Returns the status of a request with these headers, and how many reached the engine."""
 
     async def story() -> tuple[int, int]:
@@ -131,7 +131,7 @@ def answered(headers: dict[str, str], token: str = "") -> tuple[int, int]:
         async with (
             serve_agents(handler, "127.0.0.1", 0, token) as port,
             aiohttp.ClientSession() as session,
-            session.post(f"http://127.0.0.1:{port}/", headers=headers) as response,
+            session.request(method, f"http://127.0.0.1:{port}/", headers=headers) as response,
         ):
             return response.status, len(requests)
 
@@ -152,6 +152,10 @@ def test_a_request_without_the_token_is_refused(header: str) -> None:
 def test_a_request_with_the_token_is_served() -> None:
     assert (200, 1) == answered({"Authorization": "bearer t "}, "t")
     assert (200, 1) == answered({"Authorization": "Bearer whatever"}), "no token is required"
+
+
+def test_trace_is_refused() -> None:
+    assert (405, 0) == answered({}, method="TRACE")
 
 
 def test_agents_are_served_over_tls() -> None:

@@ -202,3 +202,10 @@ def test_the_oldest_answers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None
         return counts
 
     assert [2, 4, 6, 6, 6, 8] == asyncio.run(story())
+
+
+def test_a_token_that_is_not_ascii_is_nobodys() -> None:
+    """Its bytes are not UTF-8 either: it was sent to the API server, which raised."""
+    reviews = Reviews()
+    assert 401 == asyncio.run(status_of(delegating(reviews), "t\udcff"))
+    assert [] == reviews.bodies
