@@ -498,3 +498,77 @@ def test_who_leaves_for_a_device_may_spare_who_was_to_leave_for_room() -> None:
         one = {"schedulingGroup": {"podGroupName": "g"}, "cpu": "1"}
         api.put(claiming(f"g-{i}", f"c{i}", **one, **HIGH))
     assert {"both"} == gone(api)
+
+
+def whole(name: str, count: int) -> list[Any]:
+    """A group that leaves as a whole, on node n1."""
+    group = make_group(name, count, priority=1, disruptionMode=ALL)
+    return [group, *members(name, count, cpu="1", node="n1", priority=1)]
+
+
+def test_of_two_units_that_are_each_enough_the_smaller_one_leaves() -> None:
+    """Two places are needed; the groups of 4 and of 3 have the same priority."""
+    api = cluster(
+        make_node("n1", cpu="7"), *whole("four", 4), *whole("three", 3),
+        make_group("g", 2, priority=10), *members("g", 2, cpu="1", **HIGH),
+    )  # fmt: skip
+    assert {"three-0", "three-1", "three-2"} == gone(api)
+    leave(api)
+    api.wait(10)
+    assert 2 == len(api.bound)
+
+
+def test_one_unit_leaves_rather_than_two() -> None:
+    """Each of the small ones is less important than the large one."""
+    small = [members("low", 1, first=i, cpu="1", node="n1", priority=1)[0] for i in range(2)]
+    api = cluster(
+        make_node("n1", cpu="5"), *whole("three", 3), *small,
+        make_group("g", 2, priority=10), *members("g", 2, cpu="1", **HIGH),
+    )  # fmt: skip
+    assert {"three-0", "three-1", "three-2"} == gone(api)
+
+
+def test_evictions_are_for_those_pods_of_a_group_that_fit() -> None:
+    """The first pods are too large for any node; two others are the minimum."""
+    large = members("g", 2, cpu="9", **HIGH)
+    fitting = members("g", 2, first=2, cpu="2", **HIGH)
+    api = cluster(
+        make_node("n1", cpu="4"), *members("low", 1, cpu="3", node="n1"),
+        make_group("g", 2, priority=10), *large, *fitting,
+    )  # fmt: skip
+    assert {"low-0"} == gone(api)
+    leave(api)
+    api.wait(10)
+    assert {"g-2", "g-3"} == set(api.bound)
+
+
+def test_what_pods_of_a_tree_are_promised_is_not_in_their_own_way() -> None:
+    """Each was nominated to the only node on which the other may be."""
+    tree = [
+        make_composite("c", 2, priority=10),
+        *(make_group(name, 2, parent="c", key=RACK, priority=10) for name in "ab"),
+    ]
+    there = [
+        members(name, 1, cpu="1", node=node, **HIGH)[0] for name, node in (("a", "n2"), ("b", "n1"))
+    ]
+    waiting = [
+        members(name, 1, first=1, cpu="1", nominated=node, **HIGH)[0]
+        for name, node in (("a", "n1"), ("b", "n2"))
+    ]
+    nodes = [make_node(f"n{i}", cpu="2", labels={RACK: f"r{i}"}) for i in (1, 2)]
+    api = cluster(*nodes, *tree, *there, *waiting)
+    assert {"a-1": "n2", "b-1": "n1"} == api.bound
+
+
+def test_a_tree_takes_the_places_for_which_others_were_evicted() -> None:
+    """Room that comes elsewhere in between does not change where it goes."""
+    low = [members("low", 1, first=i, cpu="1", node="n1")[0] for i in range(2)]
+    api = cluster(
+        make_node("n1", cpu="2"), make_node("n2", cpu="1"), *low, make_group("g", 2, priority=10),
+        *members("g", 2, cpu="1", **HIGH),
+    )  # fmt: skip
+    assert 1 == len(gone(api))
+    leave(api)
+    api.put(make_node("n3", cpu="64"))
+    api.wait(10)
+    assert {"n1", "n2"} == set(api.bound.values())

@@ -408,15 +408,11 @@ class TreeAttempts:
             return VictimPlan([], [], why_not)
         if not admitted_groups(self._state, tree)[0]:
             # No pod is evicted for more than the minimum.
-            cut = [
-                pods[: max(group.obj.minimum - len(placed_pods(self._state, tree, g)), 0)]
-                if not group.which.is_composite
-                else []
-                for g, (group, pods) in enumerate(zip(tree.groups, pending, strict=True))
+            minimums = [
+                max(group.obj.minimum - len(placed_pods(self._state, tree, g)), 0)
+                for g, group in enumerate(tree.groups)
             ]
-            plan = self._preemption.find(queued.profile, tree, cut, queued.priority)
-            # Without evictions, other pods than those may be the minimum.
-            return plan if cut == pending else plan._replace(is_proved=False)
+            return self._preemption.find(queued.profile, tree, pending, queued.priority, minimums)
         return self._preemption.find(queued.profile, tree, pending, queued.priority)
 
     def _feasibility(self, tree: Tree, pending: list[list[QueuedPod]]) -> Feasibility:

@@ -10,6 +10,7 @@ Must not know the queue, writes or time.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -33,7 +34,8 @@ from stower.groups.placement import (
     improve,
     place,
 )
-from stower.groups.problem import Problem
+from stower.groups.placement_check import faults_of
+from stower.groups.problem import Problem, collect_placement
 from stower.groups.problem_builder import (
     Builder,
     DomainConflictError,
@@ -61,6 +63,7 @@ GROWING_ATTEMPTS: Final = EFFORT_MAX.bit_length() - 1
 NO_MORE: Final = "The group has its minimum; there is no room for this pod"
 
 NO_ROWS: Final[Mapping[str, Bools]] = {}
+NO_PROMISES: Final[Mapping[str, int]] = {}
 
 Amounts = Callable[[PodEntry], list[CapacityConstraint]]
 
@@ -108,15 +111,26 @@ class TreeCycle:
         effort = min(1 << exhausted_count, EFFORT_MAX)
         asked = self._asked_rows(profile, pending) if prefers_asked else {}
         improves = improves and not asked
+        promised = self._promised_rows(pending)
         try:
-            if asked:
-                among_asked = self._search(profile, tree, pending, effort, asked, improves)
-                if among_asked.plan:
-                    return among_asked
-            return self._search(profile, tree, pending, effort, {}, improves)
+            with self._state.trial() if promised else nullcontext():
+                for queued in (q for pods in pending for q in pods if q.uid in promised):
+                    self._state.nominate(queued.entry, "")  # not in the way of each other
+                if asked:
+                    among_asked = self._search(
+                        profile, tree, pending, effort, asked, improves, promised
+                    )
+                    if among_asked.plan:
+                        return among_asked
+                return self._search(profile, tree, pending, effort, {}, improves, promised)
         except DomainConflictError as error:
             message = f"cannot determine domain for already scheduled pods: {error}"
             return TreeResult([], message, resolvable=False)
+
+    def _promised_rows(self, pending: list[list[QueuedPod]]) -> dict[str, int]:
+        """Returns by uid the rows that pods are nominated to."""
+        names = {q.uid: q.entry.nominated_node_name for pods in pending for q in pods}
+        return {uid: self._state.row_of(name) for uid, name in names.items() if name}
 
     def problem_without(
         self,
@@ -151,16 +165,18 @@ class TreeCycle:
         effort: int,
         among: Mapping[str, Bools],
         improves: bool,
+        promised: Mapping[str, int],
     ) -> TreeResult:
-        """Searches a placement. `among`: bool[row_limit], the only rows for some pods, by uid."""
+        """Searches a placement. `among`: bool[row_limit], the only rows for some pods, by uid;
+        `promised`: rows that are tried first."""
         top = tree.groups[0]
-        if len(tree.groups) == 1 and not (top.topology or top.preferred):
+        if len(tree.groups) == 1 and not (top.topology or top.preferred or promised):
             plan = self._place_one_by_one(profile, pending[0], among)
             if plan is not None:
                 return TreeResult(plan)
         begin = partial(
             _Attempt, self._state, self._cycle, profile, tree, pending, effort, self.solver_failed,
-            among, improves,
+            among, improves, promised,
         )  # fmt: skip
         if any(group.preferred for group in tree.groups):
             found = begin().run(requires_preferred=True)
@@ -203,7 +219,9 @@ class _Attempt:
         solver_failed: SolverFailed | None = None,
         among: Mapping[str, Bools] = NO_ROWS,
         improves: bool = True,
+        promised: Mapping[str, int] = NO_PROMISES,
     ) -> None:
+        self._promised = promised
         self._improves = improves
         self._among = among  # the only rows for some pods, by uid
         self._effort = effort
@@ -233,6 +251,11 @@ class _Attempt:
     def run(self, requires_preferred: bool = False) -> TreeResult:
         """Searches and verifies. `requires_preferred`: treats preferred topology as required."""
         built = self._build(self._classify, self.amounts, requires_preferred, self._rules)
+        if kept := self._as_promised(built):
+            promised, first = kept
+            if self._improves and not first.is_most:
+                promised = self._find_more(built, built.problem, first, promised)
+            return TreeResult(promised)
         answer: Answer = ExhaustedSearch("plugins")
         for _ in range(ROUNDS_MAX * self._effort):
             problem = self._caps.apply(built.problem)
@@ -255,6 +278,32 @@ class _Attempt:
             answer = ExhaustedSearch("plugins")
         message = failure_message(self._caps.apply(built.problem), answer, self._tree)
         return TreeResult([], message, isinstance(answer, ExhaustedSearch))
+
+    def _as_promised(self, built: IndexedProblem) -> tuple[Plan, FoundPlacement] | None:
+        """Returns the placement that the tree was promised when others were evicted for it, if it
+        can have that now."""
+        pods: Plan = []
+        pieces: list[tuple[int, int, int, int]] = []
+        node_of = dict(zip(built.rows.tolist(), range(len(built.rows)), strict=True))
+        for g, p, entry in (
+            (g, p, entry)
+            for g, parts in enumerate(built.pods)
+            for p, entries in enumerate(parts)
+            for entry in entries
+            if self._promised.get(entry.uid) in node_of
+        ):
+            row = self._promised[entry.uid]
+            pods.append((self._queued[entry.uid], row))
+            pieces.append((g, p, node_of[row], 1))
+        placement = collect_placement(pieces)
+        if not pods or faults_of(built.problem, placement):
+            return None
+        with self._state.trial():
+            plan, refused = place_in_any_order(
+                self._state, self._cycle, self._profile, self._in_order(built, pods)
+            )
+        is_most = len(pods) == len(self._queued)
+        return None if refused else (plan, FoundPlacement(placement, "promised", is_most))
 
     def _solve(self, search: Callable[[], Answer]) -> Answer:
         """Returns the answer of a search; an error of the solver counts as a placement that was not
@@ -463,16 +512,22 @@ class _Attempt:
                 plan.append((queued, row))
         return plan
 
+    @staticmethod
+    def _in_order(built: IndexedProblem, pods: Plan) -> Plan:
+        """Returns the pods in an order that rules between them accept."""
+        if not built.problem.rules:
+            return pods
+        kinds = kinds_of(built)
+        nodes = np.searchsorted(built.rows, [row for _, row in pods]).tolist()
+        where = [(kinds[q.uid], node) for (q, _), node in zip(pods, nodes, strict=True)]
+        return [pods[i] for i in arrival_order(built.problem, where)]
+
     def _place_by_row(
         self, built: IndexedProblem, pods: list[tuple[QueuedPod, int]]
     ) -> Plan | None:
         """Places each pod on its row, in whatever order the plugins accept; None where they refuse
         all that are left."""
-        if built.problem.rules:
-            kinds = kinds_of(built)
-            nodes = np.searchsorted(built.rows, [row for _, row in pods]).tolist()
-            where = [(kinds[q.uid], node) for (q, _), node in zip(pods, nodes, strict=True)]
-            pods = [pods[i] for i in arrival_order(built.problem, where)]
+        pods = self._in_order(built, pods)
         with self._state.trial():
             plan, refused = place_in_any_order(self._state, self._cycle, self._profile, pods)
         if refused:

@@ -1,16 +1,19 @@
 """Preemption for a pod group tree: which units of pods leave so that its minimum has room.
 
-Uses trials of the tree cycle. First all units of the lowest priorities that are enough leave; then
-only those on as few nodes as are enough; of these, units are reprieved while the tree's placement
-stands, those that a disruption budget protects first, the more important before the less. Must not
-know writes or the queue.
+Uses trials of the tree cycle. First all units of the lowest priorities that are enough leave. Where
+these are few, all sets of them are tried (fewest_victims.py). Else only those on as few nodes as
+are enough leave; of these, units are reprieved while the tree's placement stands, those that a
+disruption budget protects first, the more important before the less; then while there is any other
+placement. Must not know writes or the queue.
 
 Source: KEP-5710 "Preemption algorithm"; that no more nodes than needed are emptied is our own.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.groups.fewest_victims import UNITS_MAX, FewestVictims
 from stower.engine.groups.tree_cycle import TreeCycle, TreeResult
 from stower.engine.groups.tree_plan import Plan, place_in_any_order
 from stower.engine.queue.entities import QueuedPod
@@ -22,6 +25,8 @@ from stower.groups.units import Unit, units
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 
+# Searches for another placement that spares one more unit.
+RESOLVED_MAX: Final = 8
 NONE_FOUND = "No preemption victims found for incoming preemptor"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
@@ -48,9 +53,15 @@ class TreePreemption:
         self._tree_cycle = tree_cycle
 
     def find(
-        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], priority: int
+        self,
+        profile: Profile,
+        tree: Tree,
+        pending: list[list[QueuedPod]],
+        priority: int,
+        minimums: list[int] | None = None,
     ) -> VictimPlan:
-        """Returns the victims for a refused tree of this priority."""
+        """Returns the victims for a refused tree of this priority. minimums: by group, how many of
+        its pods may have others evicted; None for all."""
         state = self._state
         may_leave = (
             entry
@@ -67,14 +78,9 @@ class TreePreemption:
             return VictimPlan([], [], NOT_HELPFUL)
         found = self._find_without(profile, tree, pending, lower)
         if not found.plan:
-            needs_others = any(
-                plugin.may_need_others(queued.pod)
-                for plugin in profile.filters
-                for members in pending
-                for queued in members
-            )
             is_futile = not found.exhausted
-            return VictimPlan([], [], NOT_HELPFUL, is_futile, is_futile and not needs_others)
+            is_proved = is_futile and not self._needs_others(profile, pending)
+            return VictimPlan([], [], NOT_HELPFUL, is_futile, is_proved)
         chosen = lower
         *levels, _ = sorted({unit.priority for unit in lower})
         for level in levels:
@@ -82,7 +88,13 @@ class TreePreemption:
             if self._is_sufficient(profile, tree, pending, some):
                 chosen = some
                 break
-        chosen = self._on_fewer_nodes(profile, tree, pending, chosen)
+        if len(chosen) > UNITS_MAX:
+            chosen = self._on_fewer_nodes(profile, tree, pending, chosen)
+        if len(chosen) <= UNITS_MAX:
+            return self._fewest(profile, tree, pending, chosen)
+        if minimums is not None:
+            pending = _within(pending, self._find_without(profile, tree, pending, chosen).plan,
+                              minimums)  # fmt: skip
         rows = {entry.uid: entry.row for unit in chosen for entry in unit.pods}
         with state.trial():
             _displace(state, chosen)
@@ -96,7 +108,50 @@ class TreePreemption:
         if lacking:  # which may spare some of the others
             order = sorted(victims, key=lambda unit: unit.importance, reverse=True)
             victims = [*self._needed(profile, plan, lacking, order), *lacking]
+        plan, victims = self._spare_more(profile, tree, pending, plan, victims)
         return VictimPlan(plan, [entry for unit in victims for entry in unit.pods])
+
+    def _fewest(
+        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
+    ) -> VictimPlan:
+        """Returns the best set of these, which are few."""
+        search = FewestVictims(
+            self._state.budgets,
+            lambda leaving: self._find_without(profile, tree, pending, leaving).plan,
+            not self._needs_others(profile, pending),
+        )
+        found = search.find(chosen)
+        if found is None:
+            return VictimPlan([], [], NOT_HELPFUL)
+        plan, victims = found
+        return VictimPlan(plan, [entry for unit in victims for entry in unit.pods])
+
+    def _spare_more(
+        self,
+        profile: Profile,
+        tree: Tree,
+        pending: list[list[QueuedPod]],
+        plan: Plan,
+        victims: list[Unit],
+    ) -> tuple[Plan, list[Unit]]:
+        """Returns another plan that spares some of the victims, the more important first, if one is
+        found in a few searches."""
+        for unit in sorted(victims, key=lambda unit: unit.importance)[:RESOLVED_MAX]:
+            others = [other for other in victims if other is not unit]
+            found = self._find_without(profile, tree, pending, others).plan
+            if found:
+                plan, victims = found, others
+        return plan, victims
+
+    @staticmethod
+    def _needs_others(profile: Profile, pending: list[list[QueuedPod]]) -> bool:
+        """Returns whether an eviction may also take away what a pod needs."""
+        return any(
+            plugin.may_need_others(queued.pod)
+            for plugin in profile.filters
+            for members in pending
+            for queued in members
+        )
 
     def _may_be_sufficient(
         self,
@@ -119,7 +174,7 @@ class TreePreemption:
         return bool(self._find_without(profile, tree, pending, chosen).plan)
 
     def _find_without(
-        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
+        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: Sequence[Unit]
     ) -> TreeResult:
         with self._state.trial():
             _displace(self._state, chosen)
@@ -231,7 +286,18 @@ class TreePreemption:
             return self._cycle.fits(profile, entry, row)
 
 
-def _displace(state: ClusterState, chosen: list[Unit]) -> None:
+def _within(
+    pending: list[list[QueuedPod]], plan: Plan, minimums: list[int]
+) -> list[list[QueuedPod]]:
+    """Returns the pods of a plan by group, no more of each than its minimum."""
+    planned = {queued.uid for queued, _ in plan}
+    return [
+        [queued for queued in pods if queued.uid in planned][:minimum]
+        for pods, minimum in zip(pending, minimums, strict=True)
+    ]
+
+
+def _displace(state: ClusterState, chosen: Sequence[Unit]) -> None:
     for unit in chosen:
         for entry in unit.pods:
             state.displace(entry)
