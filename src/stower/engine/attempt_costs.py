@@ -18,26 +18,23 @@ NAMESPACES_MAX: Final = 1_024
 
 
 class AttemptCosts:
-    """Until when each namespace waits."""
+    """`due_ns`: until when each namespace waits, or has waited."""
 
-    __slots__ = ("_due_ns",)
+    __slots__ = ("due_ns",)
 
     def __init__(self) -> None:
-        self._due_ns: dict[str, int] = {}
+        self.due_ns: dict[str, int] = {}
 
     def charge(self, namespace: str, visits: int, now_ns: int) -> None:
         """Records what an attempt for a pod of the namespace has looked at: more than FREE."""
-        while len(self._due_ns) >= NAMESPACES_MAX:
-            del self._due_ns[next(iter(self._due_ns))]
-        self._due_ns.pop(namespace, None)
-        self._due_ns[namespace] = now_ns + min(visits * NS_PER_VISIT, WAIT_MAX_NS)
+        while len(self.due_ns) >= NAMESPACES_MAX:
+            del self.due_ns[next(iter(self.due_ns))]
+        self.due_ns.pop(namespace, None)
+        self.due_ns[namespace] = now_ns + min(visits * NS_PER_VISIT, WAIT_MAX_NS)
 
     def held_until_ns(self, namespace: str, now_ns: int) -> int:
         """Returns until when nothing of the namespace is tried; 0 if it may be tried now."""
-        due_ns = self._due_ns.get(namespace, 0)
+        due_ns = self.due_ns.get(namespace, 0)
         if due_ns and due_ns <= now_ns:
-            del self._due_ns[namespace]
+            del self.due_ns[namespace]
         return due_ns if due_ns > now_ns else 0
-
-    def __bool__(self) -> bool:
-        return bool(self._due_ns)

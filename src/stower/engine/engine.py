@@ -231,7 +231,7 @@ class Engine:
                     if due_ns:
                         recovery.hold_back(entity, due_ns)
                         continue
-                if entity is not None and self._costs:
+                if entity is not None and self._costs.due_ns:
                     due_ns = self._costs.held_until_ns(namespace_of(entity), now_ns)
                     if due_ns:
                         queue.hold_back(entity, due_ns)

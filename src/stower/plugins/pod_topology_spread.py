@@ -123,7 +123,7 @@ class PodTopologySpread(Plugin):
         ):
             values = state.labels.codes(constraint.key, state.all_rows)
             min_count = 0
-            if _has_least(constraint, domains):
+            if np.count_nonzero(domains) >= max(1, constraint.min_domains):
                 min_count = int(counts[domains].min())
             too_many = counts + int(constraint.matches(pod)) - min_count > constraint.max_skew
             constraint_codes = np.where(

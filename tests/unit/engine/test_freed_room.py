@@ -266,8 +266,8 @@ def test_a_group_of_two_sizes_is_placed_as_soon_as_both_fit_together() -> None:
     assert 2 == len(api.bound)
 
 
-def test_a_group_is_placed_with_other_pods_than_those_it_would_have_evicted_for() -> None:
-    low = make_pod("low", cpu="4", node="n1")
+def test_a_group_of_which_some_pods_fit_is_placed_as_soon_as_these_do() -> None:
+    low = make_pod("low", cpu="4", node="n1", priority=9)
     sizes = [*members("g", 2, cpu="3", priority=9), *members("g", 2, first=2, cpu="2", priority=9)]
     nodes = [make_node(n, cpu="4") for n in ("n1", "n2")]
     api = cluster(*nodes, low, make_group("g", 3, priority=9), *sizes)
