@@ -1,9 +1,26 @@
 """Groups whose pods have devices: what is known of devices as amounts."""
 
+from typing import Any
+
+import msgspec
+
 from stower.assembly import build_engine
+from stower.framework.writes import PatchObject
+from stower.model.kinds import Node, Pod, ResourceSlice
 from tests.builders import make_node
-from tests.device_builders import Agreeing, device, device_class, device_slice
+from tests.device_builders import (
+    Agreeing,
+    claiming,
+    device,
+    device_class,
+    device_slice,
+    resource_claim,
+)
 from tests.group_builders import RACK, make_group, members
+
+
+def cluster(*objects: Any) -> Agreeing:
+    return Agreeing(build_engine(), *objects)
 
 
 def test_that_devices_for_an_extended_resource_run_out_is_proved_at_once() -> None:
@@ -24,3 +41,92 @@ def test_that_devices_for_an_extended_resource_run_out_is_proved_at_once() -> No
     api.put(device_slice("b0", device("d"), device("e")))
     api.wait(10)
     assert {"b0"} == set(api.bound.values())
+
+
+def fabric(name: str, *nodes: str) -> Any:
+    """A pool with one channel, which reaches these nodes."""
+    term = {"matchExpressions": [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": [*nodes]}
+    ]}  # fmt: skip
+    made = device_slice("", device(f"channel-{name}"), pool=name)
+    spec = msgspec.json.decode(msgspec.json.encode(made.spec))
+    spec.pop("allNodes", None)
+    spec["nodeSelector"] = {"nodeSelectorTerms": [term]}
+    data = {"metadata": {"name": name, "uid": f"s-{name}"}, "spec": spec}
+    return msgspec.convert(data, ResourceSlice)
+
+
+def sharing(count: int, claim: str = "c1", of: str = "g", **fields: Any) -> list[Pod]:
+    """Pods of a group that use one claim."""
+    group = {"podGroupName": of}
+    return [claiming(f"{of}-{i}", claim, schedulingGroup=group, **fields) for i in range(count)]
+
+
+def host(name: str, cpu: str = "8") -> Node:
+    return make_node(name, cpu=cpu, labels={"kubernetes.io/hostname": name})
+
+
+def test_pods_of_a_gang_share_a_claim_that_nobody_has_allocated() -> None:
+    """It is allocated with the first of them, and counted once: the node has one device."""
+    claim = resource_claim()
+    api = cluster(
+        make_node("n1", cpu="8"), make_node("n2", cpu="8"), device_class(),
+        device_slice("n1", device("a")), claim, make_group("g", 3), *sharing(3),
+    )  # fmt: skip
+    assert {"n1"} == set(api.bound.values())
+    assert 3 == len(api.bound)
+    status = api.get(claim).status
+    assert {"g-0", "g-1", "g-2"} == {consumer.name for consumer in status.reserved_for}
+
+
+def test_a_gang_that_shares_a_channel_is_where_one_channel_reaches() -> None:
+    """The first fabric has the emptier nodes, and too little room for all."""
+    claim = resource_claim()
+    api = cluster(
+        *(host(f"a{i}", "7") for i in range(2)), *(host(f"b{i}", "4") for i in range(4)),
+        device_class(), fabric("a", "a0", "a1"), fabric("b", "b0", "b1", "b2", "b3"), claim,
+        make_group("g", 8), *sharing(8, cpu="2500m"),
+    )  # fmt: skip
+    assert {} == api.bound, "four fit in each fabric"
+    api.put(make_group("h", 4))
+    api.put(resource_claim("c2"))
+    for pod in sharing(4, "c2", "h", cpu="4"):
+        api.put(pod)
+    assert {"b0", "b1", "b2", "b3"} == set(api.bound.values())
+
+
+def test_as_many_pods_as_a_claim_may_have_share_it() -> None:
+    """None of them writes on the version that another has written on."""
+    claim = resource_claim()
+    api = cluster(
+        make_node("n1", cpu="99", pods="300", memory="99Gi"), device_class(),
+        device_slice("n1", device("a")), claim, make_group("g", 60), *sharing(60, cpu="1"),
+    )  # fmt: skip
+    assert 60 == len(api.bound)
+    statuses = [w for w in api.writes if isinstance(w, PatchObject) and w.subresource == "status"]
+    assert 60 == len([w for w in statuses if w.uid == claim.metadata.uid])
+
+
+def test_a_shared_claim_stays_taken_until_the_outcome_of_its_write_is_known() -> None:
+    """The pods are given up, and the write may still have been carried out: another claim must not
+    get the device in between."""
+    claim = resource_claim()
+    api = cluster(
+        make_node("n1", cpu="8"), device_class(), device_slice("n1", device("a")), claim,
+        make_group("g", 2),
+    )  # fmt: skip
+    held: list[PatchObject] = []
+
+    def refuse(write: Any) -> int:
+        if isinstance(write, PatchObject) and write.subresource == "status":
+            held.append(write)
+            return 500 if len(held) == 1 else 0
+        return 0
+
+    api.refuses = refuse
+    for pod in sharing(2):
+        api.put(pod)
+    for _ in range(10):
+        api.wait(20)
+    assert 2 == len(api.bound), "they are tried again"
+    assert not api.engine.errors.counts

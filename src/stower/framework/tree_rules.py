@@ -2,7 +2,8 @@
 are: on how many of them each domain of a topology key has.
 
 A plugin says which pods a rule is about, by uid; the search (groups/pair_rules.py) counts these. A
-rule may allow more than the plugin does, which is asked about each placement, but never less.
+rule may allow more than the plugin does, which is asked about each placement, but (all but
+TogetherRule) never less.
 
 Every rule has `codes`: int64[row_limit], the domain of each row (index of a node in the state's
 arrays), 0 for rows in none.
@@ -53,4 +54,12 @@ class SpreadRule(NamedTuple):
     has_least: bool
 
 
-TreeRule = ApartRule | NearRule | SpreadRule
+class TogetherRule(NamedTuple):
+    """All pods of `uids` are in one domain. A guess at what the plugin will choose: it may forbid
+    placements that the plugin would accept."""
+
+    codes: Ints
+    uids: Uids
+
+
+TreeRule = ApartRule | NearRule | SpreadRule | TogetherRule

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from stower.groups.pair_rules import Apart, PairRule, Spread
+from stower.groups.pair_rules import Near, PairRule, Spread
 from stower.groups.problem import Problem
 from stower.state.arrays import Ints
 
@@ -33,8 +33,8 @@ class _Arrival:
         self._there = [
             np.zeros((len(problem.kinds), rule.domain_count), np.int64) for rule in problem.rules
         ]
-        # Those that exclude each other do so in any order.
-        ordering = [rule for rule in problem.rules if not isinstance(rule, Apart)]
+        # Other rules hold in any order.
+        ordering = [rule for rule in problem.rules if isinstance(rule, Near | Spread)]
         self._limited = {kind for rule in ordering for kind in rule.limited}
         self._order: list[int] = []
         self._questions = 0

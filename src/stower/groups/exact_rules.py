@@ -42,8 +42,10 @@ class RuleRows:
             self._apart(rule, found)
         elif isinstance(rule, Near):
             self._near(rule, found)
-        else:
+        elif isinstance(rule, Spread):
             self._spread(rule, found)
+        else:
+            self._together(found)
 
     def _apart(self, rule: Apart, found: "list[_Domain]") -> None:
         lone = rule.carriers & rule.matched
@@ -108,6 +110,17 @@ class RuleRows:
                 free = self._most(alike) + max(-high, 0)
                 self._matrix.row(-INFINITE, high + free, (alike, 1), (least, -1), (some, free))
 
+    def _together(self, found: "list[_Domain]") -> None:
+        chosen = []
+        for domain in found:
+            here = domain.columns
+            if domain.code:
+                chosen.append(self._is_any(here, self._most(here)))
+            else:
+                self._matrix.row(-INFINITE, 0, (here, 1))
+        if chosen:
+            self._matrix.row(-INFINITE, 1, (np.concatenate(chosen), 1))
+
     def _is_any(self, columns: Ints, most: int) -> Ints:
         """Returns a variable that is 1 where any of these, `most` in all, is not 0."""
         some = self._matrix.variables(np.ones(1, np.int64))
@@ -124,9 +137,9 @@ class _Domain:
     def __init__(self, code: int, kinds: Ints, columns: Ints) -> None:
         self.code = code
         self._kinds = kinds
-        self._columns = columns
+        self.columns = columns
 
     def columns_of(self, kinds: Iterable[int]) -> Ints:
         """Returns the variables of pods of these kinds."""
-        found: Ints = self._columns[np.isin(self._kinds, sorted(kinds))]
+        found: Ints = self.columns[np.isin(self._kinds, sorted(kinds))]
         return found

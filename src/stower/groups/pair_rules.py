@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from stower.framework.tree_rules import ApartRule, NearRule, TreeRule, Uids
+from stower.framework.tree_rules import ApartRule, NearRule, TogetherRule, TreeRule, Uids
 from stower.state.arrays import Bools, Ints
 
 NO_LIMIT: Final = 2**40
@@ -160,13 +160,40 @@ class Spread(msgspec.Struct, frozen=True, eq=False):
         return bool(there[0] or (there & too_many).any())
 
 
-PairRule = Apart | Near | Spread
+class Together(msgspec.Struct, frozen=True, eq=False):
+    """All pods of these kinds are in one domain."""
+
+    codes: Ints
+    domain_count: int
+    limited: Kinds
+
+    @property
+    def concerned(self) -> Kinds:
+        """The kinds whose pods count."""
+        return self.limited
+
+    def room(self, kind: int, counts: Ints) -> Ints:
+        """Returns int64[domain]."""
+        there = counts[sorted(self.limited)].sum(axis=0) > 0
+        room = np.where(there | (not there.any()), NO_LIMIT, 0)
+        room[0] = 0
+        return room
+
+    def is_broken(self, counts: Ints) -> bool:
+        """Returns whether they are in several domains, or in none."""
+        there = counts[sorted(self.limited)].sum(axis=0) > 0
+        return bool(there[0] or there.sum() > 1)
+
+
+PairRule = Apart | Near | Spread | Together
 
 
 def pair_rule(rule: TreeRule, kinds: Sequence[str], rows: Ints) -> PairRule | None:
     """Returns the rule in numbers, None where it forbids no placement. kinds: the uid of one pod of
     each kind; rows: int64[node], the row of each node."""
     codes = rule.codes[rows]
+    if isinstance(rule, TogetherRule):
+        return Together(codes, int(codes.max(initial=0)) + 1, _those(rule.uids, kinds))
     matched = _those(rule.matched, kinds)
     if isinstance(rule, ApartRule):
         carriers, count = _those(rule.carriers, kinds), int(codes.max(initial=0)) + 1

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from stower.devices.claim_sharing import SharedAllocation
 from stower.framework.device_gates import DeviceGates
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Write, patch_of
@@ -24,6 +25,7 @@ from stower.model.kinds.resource_claim import (
     DeviceStatus,
     ResourceClaimStatus,
 )
+from stower.model.meta import ObjectMeta
 from stower.model.times import SECOND_NS, time_ns, time_text
 from stower.plugins.claim_consumers import is_reserved_for_pod
 from stower.state.cluster import ClusterState
@@ -39,11 +41,13 @@ CONFLICT_RETRY_NS: Final = 3 * SECOND_NS
 
 
 class ClaimDecision(NamedTuple):
-    """One claim, its decided allocation (None: it was allocated already), and its consumer."""
+    """One claim, its decided allocation (None: it was allocated already), and its consumer;
+    `shared` where other pods of a tree rely on the same decision."""
 
     claim: ResourceClaim
     allocation: AllocationResult | None
     consumer: ConsumerReference
+    shared: SharedAllocation | None = None
 
     @property
     def key(self) -> str:
@@ -119,10 +123,14 @@ class ClaimBinding:
             status = decision.claim.status
             if decision.allocation is None and self._is_reserved_for_pod(decision.claim):
                 continue
-            consumers = (*(status.reserved_for or ()), decision.consumer)
+            others = [c for c in status.reserved_for or () if c.uid != decision.consumer.uid]
+            consumers = (*others, decision.consumer)
             allocation = decision.allocation or status.allocation
             assumed_status = ResourceClaimStatus(allocation, consumers, status.devices)
             self.assumed_statuses[decision.key] = assumed_status
+            if decision.shared is not None:
+                decision.shared.status = assumed_status
+                decision.shared.holders.add(self)
             state.devices.assume_status(decision.key, assumed_status)
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
@@ -142,6 +150,8 @@ class ClaimBinding:
             meta = current_claim.metadata
             if meta.uid != decision.claim.metadata.uid or meta.deletion_timestamp is not None:
                 continue
+            if decision.shared is not None and self._waits_for_other(decision, meta, state.now_ns):
+                continue
             base_version = self._base_versions.get(decision.key)
             if base_version is not None and is_same_or_newer(base_version, meta.resource_version):
                 conflict_ns = self._conflict_times_ns.get(decision.key, state.now_ns)
@@ -152,8 +162,23 @@ class ClaimBinding:
             id = next_id()
             self._pending_writes[id] = (decision.key, bool(subresource))
             self._base_versions[decision.key] = meta.resource_version
+            if decision.shared is not None:
+                decision.shared.writer = self
+                decision.shared.base_version = meta.resource_version
             result.append(patch_of(current_claim, patch, subresource, id))
         return result
+
+    def _waits_for_other(self, decision: ClaimDecision, meta: ObjectMeta, now_ns: int) -> bool:
+        """Returns whether another pod has written on this version: all but one would conflict."""
+        shared = decision.shared
+        assert shared is not None
+        if shared.writer in (None, self):
+            return False
+        if not is_same_or_newer(shared.base_version, meta.resource_version):
+            self._conflict_times_ns.pop(decision.key, None)
+            return False
+        since_ns = self._conflict_times_ns.setdefault(decision.key, now_ns)
+        return now_ns - since_ns < CONFLICT_RETRY_NS
 
     def _is_write_unknown(
         self, decision: ClaimDecision, current_claim: ResourceClaim | None, state: ClusterState
@@ -322,19 +347,37 @@ class ClaimBinding:
                 self._forget(state, decision.key)
 
     def _forget(self, state: ClusterState, key: str) -> None:
-        if self._is_own_assumption(state, key):
+        shared = self._shared_allocation(key)
+        if shared is not None and shared.version:
+            self._expect(state, key, shared.version)
+        elif self._is_own_assumption(state, key) and self._is_last_holder(shared):
             state.devices.restore(key)
 
     def _expect(self, state: ClusterState, key: str, version: str) -> None:
         """Keeps the assumption until the API shows `version` of the claim."""
-        if self._is_own_assumption(state, key):
+        shared = self._shared_allocation(key)
+        if shared is not None:
+            shared.version = version
+        if self._is_own_assumption(state, key) and self._is_last_holder(shared):
             state.devices.expect(key, version)
+
+    def _shared_allocation(self, key: str) -> SharedAllocation | None:
+        return next((d.shared for d in self._decisions if d.key == key), None)
+
+    def _is_last_holder(self, shared: SharedAllocation | None) -> bool:
+        """Releases a shared decision; returns whether nobody else relies on it."""
+        if shared is None:
+            return True
+        shared.holders.discard(self)
+        return not shared.holders
 
     def _is_own_assumption(self, state: ClusterState, key: str) -> bool:
         """Returns whether the state assumes this decision. By now there may be another claim of the
         same name, or another decision, even for the same pod."""
         claim = state.devices.claim(key)
-        return claim is not None and claim.status is self.assumed_statuses.get(key)
+        shared = self._shared_allocation(key)
+        own = shared.status if shared is not None else self.assumed_statuses.get(key)
+        return claim is not None and claim.status is own
 
     def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """Removes the pod's reservations.

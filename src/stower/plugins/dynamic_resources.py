@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from stower.devices.allocator import StepsExhaustedError
+from stower.devices.claim_sharing import ClaimSharing
 from stower.devices.fit_cache import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, FitCache, Rules
 from stower.devices.inventory import Inventory
 from stower.devices.negotiation.claims import driver_of
@@ -27,6 +28,7 @@ from stower.framework.plugin_guard import PluginError
 from stower.framework.post_filter import PostFilterResult, PreemptionEvaluator
 from stower.framework.reasons import Rejection
 from stower.framework.reservation import CompositeReservation, Reservation
+from stower.framework.tree_rules import TreeRule
 from stower.framework.writes import patch_of
 from stower.model.kinds import Pod, PodGroup, ResourceClaim
 from stower.model.kinds.resource_claim import (
@@ -43,6 +45,7 @@ from stower.plugins.claim_faults import filter_error, request_fault
 from stower.plugins.claim_hints import is_schedulable_after_change
 from stower.plugins.claim_reach import available_rows
 from stower.plugins.claim_shortages import eviction_fixes, request_shortages
+from stower.plugins.claims_together import ClaimsTogether
 from stower.plugins.device_amounts import device_amounts
 from stower.plugins.dynamic_resources_args import read_args
 from stower.plugins.extended_binding import ExtendedClaimBinding, deletion_writes
@@ -174,7 +177,9 @@ class DynamicResources(Plugin):
                 return f'pod "{pod.key}": ResourceClaim not created yet'
             if not ref.name:
                 continue
-            claim = state.devices.allocatable_claim(f"{namespace}/{ref.name}")
+            key = f"{namespace}/{ref.name}"
+            sharing = state.devices.extension(ClaimSharing)
+            claim = sharing.pending(key) or state.devices.allocatable_claim(key)
             if claim is None:
                 return f'resourceclaim "{ref.name}" not found'
             if self._has_negotiated_resources and driver_of(claim, state.negotiations.classes):
@@ -238,6 +243,11 @@ class DynamicResources(Plugin):
         ]
         return device_amounts(pod, shape, own, state, self._rules)
 
+    def tree_rules(self, pods: Sequence[PodEntry], state: ClusterState) -> Iterable[TreeRule]:
+        """Returns that pods which share a claim are where one allocation of it can be used."""
+        relevant = [entry for entry in pods if self.is_relevant(entry.shape)]
+        return ClaimsTogether(self, state).rules(relevant) if len(relevant) > 1 else ()
+
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
@@ -256,13 +266,13 @@ class DynamicResources(Plugin):
             if claim.status.allocation is None:
                 open_claims.append(claim)
             else:
-                codes[~self._available_rows(claim, state)] = NOT_AVAILABLE
+                codes[~self.available_rows(claim, state)] = NOT_AVAILABLE
         if has_extended:
             unallocated_codes = self._extended_codes(pod, shape, open_claims, state)
             codes = np.where(unallocated_codes != FITS, unallocated_codes, codes)
             codes[rows_missing_resource(shape, state)] = MISSING_RESOURCE
         elif open_claims:
-            unallocated_codes = self._unallocated_codes(open_claims, state)[:limit]
+            unallocated_codes = self.unallocated_codes(open_claims, state)[:limit]
             codes = np.where(unallocated_codes != FITS, unallocated_codes, codes)
         if self._has_node_allocatable_devices(state):
             for row in np.flatnonzero((codes == FITS) & state.present[:limit]).tolist():
@@ -318,18 +328,18 @@ class DynamicResources(Plugin):
                 else []
             )
             if claims or extended:
-                part = self._unallocated_codes([*claims, *extended], state)[: state.row_limit]
+                part = self.unallocated_codes([*claims, *extended], state)[: state.row_limit]
                 codes[rows] = part[rows]
         return codes
 
-    def _unallocated_codes(self, claims: list[ResourceClaim], state: ClusterState) -> Ints:
+    def unallocated_codes(self, claims: list[ResourceClaim], state: ClusterState) -> Ints:
         """Returns int64[capacity]: a code per row. Raises PluginError if claims are invalid."""
         try:
             return state.devices.extension(FitCache).column(claims, state, self._rules).codes
         except AllocationError as error:
             raise filter_error(error, claims) from None
 
-    def _available_rows(self, claim: ResourceClaim, state: ClusterState) -> Bools:
+    def available_rows(self, claim: ResourceClaim, state: ClusterState) -> Bools:
         """Returns bool[row_limit]: nodes on which an allocated claim can be used."""
         gates = self._rules.gates
         return available_rows(claim, state, self._binding_timeout_ns if gates.binding else None)
@@ -362,7 +372,7 @@ class DynamicResources(Plugin):
             if isinstance(claims, str):
                 return NO_DEVICES
             allocated = (claim for claim in claims if claim.status.allocation is not None)
-            if not all(self._available_rows(claim, state)[row] for claim in allocated):
+            if not all(self.available_rows(claim, state)[row] for claim in allocated):
                 return NOT_AVAILABLE
             unallocated, _ = self._unallocated_claims(claims, pod, shape, state, row)
             code = FITS
@@ -472,11 +482,11 @@ class DynamicResources(Plugin):
         if isinstance(claims, str):
             return [], None
         unallocated, extended = self._unallocated_claims(claims, pod, shape, state, row)
-        results = iter(self._allocate(unallocated, shape, state, row))
+        results = iter(self.allocate(unallocated, shape, state, row))
         allocated = [(claim, claim.status.allocation or next(results)) for claim in claims]
         return allocated, None if extended is None else (extended[0], next(results), extended[1])
 
-    def _allocate(
+    def allocate(
         self, claims: Sequence[ResourceClaim], shape: Shape, state: ClusterState, row: int
     ) -> list[AllocationResult]:
         """Returns an allocation on the row for each claim. Raises PluginError if there is none."""
@@ -507,9 +517,14 @@ class DynamicResources(Plugin):
         claims, extended = self._allocations(pod, shape, state, row)
         consumers = self._consumers(pod, state)
         decisions = []
+        sharing = state.devices.extension(ClaimSharing)
         for claim, allocation in claims:
-            new_allocation = None if claim.status.allocation is not None else allocation
-            decisions.append(ClaimDecision(claim, new_allocation, consumers[claim.metadata.name]))
+            key, consumer = claim.metadata.key, consumers[claim.metadata.name]
+            if claim.status.allocation is not None and sharing.pending(key) is None:
+                decisions.append(ClaimDecision(claim, None, consumer))
+            else:  # each pod that shares the decision may be the one that writes it
+                shared = sharing.allocation(key)
+                decisions.append(ClaimDecision(claim, allocation, consumer, shared))
         name = state.node_names[row]
         parts: list[Reservation] = []
         if decisions:
@@ -554,7 +569,7 @@ class DynamicResources(Plugin):
             if claim.status.allocation is None:
                 continue
             rows = state.present_rows()
-            if self._available_rows(claim, state)[rows].all():
+            if self.available_rows(claim, state)[rows].all():
                 continue
             users = {consumer.uid for consumer in claim.status.reserved_for or ()}
             if users <= {pod.metadata.uid}:

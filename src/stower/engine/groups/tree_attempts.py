@@ -32,7 +32,7 @@ from stower.engine.groups.tree_cycle import (
     TreeCycle,
     TreeResult,
 )
-from stower.engine.groups.tree_plan import Plan, pending_of
+from stower.engine.groups.tree_plan import Plan, pending_of, sharing
 from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.outbox import UNTRACKED
@@ -234,6 +234,16 @@ class TreeAttempts:
         if not all(has_binder(member) for member, _ in plan):
             self.fail(queued, NO_BINDER)
             return
+        with sharing(self._state, [[member for member, _ in plan]]):
+            is_placed = self._place_all(queued, plan)
+        if is_placed and queued.members:
+            # The minimum is placed; there is no room for these, or none was looked for.
+            errors = queued.error_count
+            self._report(queued, TreeResult([], why_left, exhausted=why_left == MORE_FOLLOW))
+            queued.error_count = errors
+
+    def _place_all(self, queued: QueuedTree, plan: Plan) -> bool:
+        """Assumes the pods of a plan; returns whether all are: else none is bound."""
         group = self._binding.permit.wait(member for member, _ in plan)
         queued.unschedulable_count = 0
         for member, _ in plan:
@@ -253,12 +263,8 @@ class TreeAttempts:
             if group.is_rejected:
                 for left, _ in plan[i + 1 :]:
                     self._attempts.fail(left, why)
-                return
-        if queued.members:
-            # The minimum is placed; there is no room for these, or none was looked for.
-            errors = queued.error_count
-            self._report(queued, TreeResult([], why_left, exhausted=why_left == MORE_FOLLOW))
-            queued.error_count = errors
+                return False
+        return True
 
     def _wait(self, queued: QueuedTree, tree: Tree, plan: Plan) -> bool:
         """Parks the tree where others have to accept the nodes of some of its pods first. Returns

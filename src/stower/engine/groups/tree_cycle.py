@@ -8,7 +8,6 @@ plugin refuses such a pod, the attempt learns how many pods of that kind each no
 Must not know the queue, writes or time.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -20,11 +19,17 @@ from stower.devices.negotiation.claims import driver_of
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.groups.evicted_room import EvictedRoom
 from stower.engine.groups.learned_caps import LearnedCaps, kinds_of
-from stower.engine.groups.tree_plan import Plan, assume_reserved, place_in_any_order
+from stower.engine.groups.tree_plan import (
+    Plan,
+    assume_reserved,
+    place_in_any_order,
+    shared_claims,
+    sharing,
+)
 from stower.engine.queue.entities import QueuedPod, encode_pod_terms
 from stower.framework.dry_run import CapacityConstraint, TreePods
 from stower.framework.profile import Profile
-from stower.framework.tree_rules import TreeRule
+from stower.framework.tree_rules import TogetherRule, TreeRule
 from stower.groups.arrival import arrival_order
 from stower.groups.placement import (
     Answer,
@@ -113,7 +118,10 @@ class TreeCycle:
         improves = improves and not asked
         promised = self._promised_rows(pending)
         try:
-            with self._state.trial() if promised else nullcontext():
+            with (
+                sharing(self._state, pending),
+                self._state.trial() if promised else nullcontext(),
+            ):
                 for queued in (q for pods in pending for q in pods if q.uid in promised):
                     self._state.nominate(queued.entry, "")  # not in the way of each other
                 if asked:
@@ -232,9 +240,8 @@ class _Attempt:
         self._tree = tree
         self._pending = pending
         self._queued = {q.uid: q for members in pending for q in members}
-        uses = Counter(key for q in self._queued.values() for key in claim_keys(q.pod))
         # Claims that several of its pods use, or pods of it that are placed.
-        self._shared = {key for key, count in uses.items() if count > 1}
+        self._shared = shared_claims(self._queued.values())
         for g in tree.leaves():
             self._shared.update(k for e in placed_pods(state, tree, g) for k in claim_keys(e.pod))
         pods = [q.pod for q in self._queued.values()]
@@ -274,6 +281,13 @@ class _Attempt:
                 break
         else:
             answer = ExhaustedSearch("plugins")
+        certain: list[TreeRule] = [
+            rule for rule in self._rules if not isinstance(rule, TogetherRule)
+        ]
+        if len(certain) < len(self._rules):  # other devices may serve the pods elsewhere
+            self._rules = certain
+            self._caps = LearnedCaps(self._state, self._cycle, self._profile)
+            return self.run(requires_preferred)
         if self._caps.is_cut and isinstance(answer, InfeasibleProblem):
             answer = ExhaustedSearch("plugins")
         message = failure_message(self._caps.apply(built.problem), answer, self._tree)

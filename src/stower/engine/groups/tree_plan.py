@@ -3,16 +3,34 @@
 Must not know how a plan is found.
 """
 
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 
+from stower.devices.claim_sharing import ClaimSharing
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.profile import Profile
 from stower.groups.tree import Tree
 from stower.state.cluster import ClusterState
+from stower.state.devices import claim_keys
 from stower.state.pod_entry import PodEntry
 
 Plan = list[tuple[QueuedPod, int]]
+
+
+def shared_claims(pods: Iterable[QueuedPod]) -> set[str]:
+    """Returns the keys of the claims that several of these pods use."""
+    uses = Counter(key for queued in pods for key in claim_keys(queued.pod))
+    return {key for key, count in uses.items() if count > 1}
+
+
+def sharing(
+    state: ClusterState, pods: Iterable[Iterable[QueuedPod]]
+) -> AbstractContextManager[None]:
+    """Has these pods, by group, share what is decided about the claims that several of them use."""
+    keys = shared_claims(queued for group in pods for queued in group)
+    return state.devices.extension(ClaimSharing).among(keys) if keys else nullcontext()
 
 
 def place_in_any_order(
