@@ -36,7 +36,7 @@ def test_a_gang_is_placed_as_a_whole_or_not_at_all() -> None:
     api = cluster(make_node("n1", cpu="3"), make_group("g", 4), *members("g", 4, cpu="1"))
     assert {} == api.bound
     assert (
-        "PodGroup default/g needs 4 pods, 3 fit: Insufficient cpu. "
+        "impossible (proven): PodGroup default/g needs 4 pods, 3 fit: Insufficient cpu. "
         "preemption: No preemption victims found for incoming preemptor" == api.messages["g-0"]
     )
     api.put(make_node("n2", cpu="1"))
@@ -89,7 +89,9 @@ def test_a_profile_that_compares_no_amounts_places_groups_all_the_same() -> None
     )
     assert {"g-0", "g-1"} == set(api.bound)
     assert 1 == len(set(api.bound.values()))
-    assert api.messages["h-0"].startswith("PodGroup default/h needs 1 pods in one rack")
+    assert api.messages["h-0"].startswith(
+        "impossible (proven): PodGroup default/h needs 1 pods in one rack"
+    )
 
 
 @pytest.mark.behaviour("S3.38")
@@ -420,7 +422,7 @@ def said(api: Agreeing, obj: Any) -> list[tuple[str, str, str, str]]:
 def test_groups_are_told_why_they_wait_and_once_that_they_were_placed() -> None:
     top, group = make_composite("c", 1), make_group("g", 2, parent="c")
     api = cluster(make_node("n1", cpu="1"), top, group, *members("g", 2, cpu="1"))
-    why = "PodGroup default/g needs 2 pods, 1 fit: Insufficient cpu"
+    why = "impossible (proven): PodGroup default/g needs 2 pods, 1 fit: Insufficient cpu"
     assert [("PodGroupInitiallyScheduled", "False", "Unschedulable", why)] == said(api, group)
     assert [("CompositePodGroupInitiallyScheduled", "False", "Unschedulable", why)] == (
         said(api, top)
@@ -502,7 +504,7 @@ def test_what_was_given_up_is_tried_harder(monkeypatch: pytest.MonkeyPatch) -> N
     pods = members("g", 3, cpu="1", labels={"app": "g"}, affinity=apart)
     api = cluster(*nodes, make_group("g", 3, key=RACK), *pods)
     assert {} == api.bound
-    assert "The search budget ran out" in api.messages["g-0"]
+    assert "not found yet (searched 2, goes on)" in api.messages["g-0"]
     for _ in range(4):
         api.wait(30)
     assert {"b0", "b1", "b2"} == set(api.bound.values())
@@ -601,3 +603,13 @@ def test_a_tree_is_not_tried_again_for_what_it_was_told() -> None:
     api.put(make_node("n2", cpu="1"))
     api.wait(10)
     assert 4 == len(api.bound)
+
+
+def test_a_group_of_several_sizes_is_told_which_amount_they_lack_together() -> None:
+    """Five of each size would fit, and four are needed: that is no reason."""
+    pods = [*members("g", 3, cpu="1"), *members("g", 3, first=3, cpu="2")]
+    api = cluster(make_node("n1", cpu="4"), make_group("g", 4), *pods)
+    assert (
+        "impossible (proven): PodGroup default/g needs 4 pods, 3 of different sizes fit together: "
+        "Insufficient cpu" in api.messages["g-0"]
+    )

@@ -6,7 +6,7 @@ rule may allow more than the plugin does, which is asked about each placement, b
 TogetherRule) never less.
 
 Every rule has `codes`: int64[row_limit], the domain of each row (index of a node in the state's
-arrays), 0 for rows in none.
+arrays), 0 for rows in none; and `what`: its name in messages.
 """
 
 from typing import NamedTuple
@@ -22,6 +22,7 @@ class ApartRule(NamedTuple):
     codes: Ints
     carriers: Uids
     matched: Uids
+    what: str
 
 
 class NearRule(NamedTuple):
@@ -35,6 +36,7 @@ class NearRule(NamedTuple):
     matched: Uids
     is_open: Bools
     may_begin: bool
+    what: str
 
 
 class SpreadRule(NamedTuple):
@@ -52,6 +54,7 @@ class SpreadRule(NamedTuple):
     domains: Bools
     skew: int
     has_least: bool
+    what: str
 
 
 class TogetherRule(NamedTuple):
@@ -60,6 +63,7 @@ class TogetherRule(NamedTuple):
 
     codes: Ints
     uids: Uids
+    what: str
 
 
 TreeRule = ApartRule | NearRule | SpreadRule | TogetherRule

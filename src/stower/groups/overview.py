@@ -14,6 +14,7 @@ from stower.groups.problem_builder import (
     bound_domain,
     placed_pods,
 )
+from stower.groups.reasons import IMPOSSIBLE, NOT_FOUND
 from stower.groups.tree import Tree, scheduled_condition, tree_of, waiting_reason
 from stower.model.errors import InvalidObject
 from stower.model.kinds import GroupObject, Node, Pod
@@ -25,9 +26,8 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """The state of one group. `have`, `count`: for a PodGroup its pods with a node and all its
     pods, for a CompositePodGroup its child groups with their minimum and all child groups;
     `waiting`: pods in its subtree without a node; `domain`: the topology domain of its pods as
-    key=value; `state`: placed, partly placed, ended, waiting, partially
-    bound, invalid or missing;
-    `message`: the reason."""
+    key=value; `state`: placed, partly placed, ended, waiting,
+    impossible, not found yet, partially bound, invalid or missing; `message`: the reason."""
 
     kind: str
     name: str
@@ -114,6 +114,8 @@ def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
             word = "partly placed"
         elif word == "waiting" and on_nodes[g]:
             word = "partially bound"
+        elif word == "waiting" and message.startswith((IMPOSSIBLE, NOT_FOUND)):
+            word = message.partition(" (")[0]
         rows.append(
             GroupState(
                 "CompositePodGroup" if group.which.is_composite else "PodGroup",

@@ -31,6 +31,7 @@ class Apart(msgspec.Struct, frozen=True, eq=False):
     domain_count: int
     carriers: Kinds
     matched: Kinds
+    what: str = ""
 
     @property
     def limited(self) -> Kinds:
@@ -77,6 +78,7 @@ class Near(msgspec.Struct, frozen=True, eq=False):
     matched: Kinds
     is_open: Bools
     may_begin: bool
+    what: str = ""
 
     @property
     def limited(self) -> Kinds:
@@ -129,6 +131,7 @@ class Spread(msgspec.Struct, frozen=True, eq=False):
     domains: Bools
     skew: int
     has_least: bool
+    what: str = ""
 
     @property
     def limited(self) -> Kinds:
@@ -166,6 +169,7 @@ class Together(msgspec.Struct, frozen=True, eq=False):
     codes: Ints
     domain_count: int
     limited: Kinds
+    what: str = ""
 
     @property
     def concerned(self) -> Kinds:
@@ -193,18 +197,19 @@ def pair_rule(rule: TreeRule, kinds: Sequence[str], rows: Ints) -> PairRule | No
     each kind; rows: int64[node], the row of each node."""
     codes = rule.codes[rows]
     if isinstance(rule, TogetherRule):
-        return Together(codes, int(codes.max(initial=0)) + 1, _those(rule.uids, kinds))
+        return Together(codes, int(codes.max(initial=0)) + 1, _those(rule.uids, kinds), rule.what)
     matched = _those(rule.matched, kinds)
     if isinstance(rule, ApartRule):
         carriers, count = _those(rule.carriers, kinds), int(codes.max(initial=0)) + 1
-        return Apart(codes, count, carriers, matched) if carriers and matched else None
+        return Apart(codes, count, carriers, matched, rule.what) if carriers and matched else None
     if isinstance(rule, NearRule):
         count, followers = len(rule.is_open), _those(rule.followers, kinds)
-        return Near(codes, count, followers, matched, rule.is_open, rule.may_begin)
+        return Near(codes, count, followers, matched, rule.is_open, rule.may_begin, rule.what)
     count, spreading = len(rule.placed), _those(rule.spreading, kinds)
     return Spread(
-        codes, count, spreading, matched, rule.placed, rule.domains, rule.skew, rule.has_least
-    )
+        codes, count, spreading, matched, rule.placed, rule.domains, rule.skew, rule.has_least,
+        rule.what,
+    )  # fmt: skip
 
 
 def _those(uids: Uids, kinds: Sequence[str]) -> Kinds:

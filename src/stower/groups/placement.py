@@ -46,9 +46,11 @@ class InfeasibleProblem(msgspec.Struct, frozen=True):
 
 
 class ExhaustedSearch(msgspec.Struct, frozen=True):
-    """No placement was found within the limits, and none was ruled out."""
+    """No placement was found within the limits, and none was ruled out. `searched`: how many
+    packings were made, and steps of the solver."""
 
     stage: str
+    searched: int = 0
 
 
 Answer = FoundPlacement | InfeasibleProblem | ExhaustedSearch
@@ -61,24 +63,28 @@ def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
     bounds = bounds_of(problem)
     if bounds.lacking >= 0:
         return InfeasibleProblem(bounds.lacking, "counting")
-    best, stage = Search(problem, bounds, effort).run(), "search"
+    search = Search(problem, bounds, effort)
+    best, stage, searched = search.run(), "search", search.board.packings
     if best is None and work and not problem.rules:  # which reach beyond a subtree
-        best, stage = RepairSearch(problem, bounds, effort).repair(REPAIR_STEPS), "repair"
+        repair = RepairSearch(problem, bounds, effort)
+        best, stage = repair.repair(REPAIR_STEPS), "repair"
+        searched += repair.board.packings + repair.calls * REPAIR_STEPS
     if best is None:
-        return _solve_exactly(problem, bounds, work)
+        return _solve_exactly(problem, bounds, work, searched)
     return FoundPlacement(_check(problem, best), stage, best.count >= ENOUGH * bounds.pods_max)
 
 
-def _solve_exactly(problem: Problem, bounds: Bounds, work: int) -> Answer:
+def _solve_exactly(problem: Problem, bounds: Bounds, work: int, searched: int) -> Answer:
     """Returns the answer of the exact model, for any number of pods beyond the minimums."""
     model = Model(problem, bounds) if work else None
     if model is None or model.size > VARIABLES_MAX:
-        return ExhaustedSearch("search")
-    outcome, placement = model.solve(steps(work, model.size), without_gain=True)
+        return ExhaustedSearch("search", searched)
+    most = steps(work, model.size)
+    outcome, placement = model.solve(most, without_gain=True)
     if outcome is Outcome.INFEASIBLE:
         return InfeasibleProblem(-1, "exact model")
     if placement is None or faults_of(problem, placement):
-        return ExhaustedSearch("exact model")
+        return ExhaustedSearch("exact model", searched + most)
     is_most = placement.count >= ENOUGH * bounds.pods_max
     return FoundPlacement(_check(problem, placement), "exact model", is_most)
 

@@ -9,31 +9,68 @@ from typing import Final
 
 import numpy as np
 
-from stower.groups.bounds import bounds_of, least_amount, scope_sums
+from stower.groups.bounds import (
+    bounds_of,
+    count_fitting,
+    count_together,
+    least_amount,
+    scope_sums,
+)
+from stower.groups.conflicts import find_conflict
 from stower.groups.placement import Answer, ExhaustedSearch, InfeasibleProblem
-from stower.groups.problem import Problem
+from stower.groups.problem import Group, Problem
 from stower.groups.tree import Tree
 
+# How messages about trees begin that have no placement.
+IMPOSSIBLE: Final = "impossible (proven)"
+NOT_FOUND: Final = "not found yet"
 NO_NODE: Final = "no node is feasible for one of its pods"
 
 
-def failure_message(problem: Problem, answer: Answer, tree: Tree) -> str:
-    """Returns one sentence on why the tree has no placement, for conditions and Events."""
+def failure_message(problem: Problem, answer: Answer, tree: Tree, goes_on: bool) -> str:
+    """Returns one sentence on why the tree has no placement, for conditions and Events. goes_on:
+    whether the search goes on, where it was given up, before anything changes."""
     if isinstance(answer, ExhaustedSearch):
+        then = "goes on" if goes_on else "waits for a change"
         return (
-            "The search budget ran out before a placement of the whole group was found or proved "
-            f"impossible (stage: {answer.stage}); the group is tried again"
+            f"{NOT_FOUND} (searched {answer.searched:,}, {then}): the whole group was neither "
+            f"placed nor proved impossible (stage: {answer.stage})"
         )
+    return f"{IMPOSSIBLE}: {_why_impossible(problem, answer, tree)}"
+
+
+def _why_impossible(problem: Problem, answer: Answer, tree: Tree) -> str:
     g = answer.counted if isinstance(answer, InfeasibleProblem) else 0
     if g < 0:
-        return (
-            f"{_name(tree, 0)} cannot be placed as a whole: each of its groups fits alone, "
-            f"but not all of them fit together; {_scarcest_resource(problem)}"
-        )
+        return _of_conflict(problem, tree)
     group = problem.groups[g]
     if group.children:
         return _of_groups(problem, tree, g)
     return _of_pods(problem, tree, g)
+
+
+def _of_conflict(problem: Problem, tree: Tree) -> str:
+    """Words what only the exact model proves."""
+    scarce = _scarcest_resource(problem)
+    found = find_conflict(problem)
+    if found is None:
+        return (
+            f"{_name(tree, 0)} cannot be placed as a whole: each of its groups fits alone, "
+            f"but not all of them fit together; {scarce}"
+        )
+    parts = [
+        f"{problem.groups[g].minimum} pods of {_name(tree, g)}"
+        f"{_topology_text(tree, g) if g in found.topologies else ''}"
+        for g in found.minimums
+    ]
+    parts += [
+        f"all of {_name(tree, g)}{_topology_text(tree, g)}"
+        for g in found.topologies
+        if g not in found.minimums
+    ]
+    start = "these do not fit together" if len(parts) > 1 else "this does not fit"
+    end = f", with {' and '.join(dict.fromkeys(found.rules))}" if found.rules else f"; {scarce}"
+    return f"{start}: {', '.join(parts)}{end}"
 
 
 def _name(tree: Tree, g: int) -> str:
@@ -62,7 +99,25 @@ def _of_pods(problem: Problem, tree: Tree, g: int) -> str:
         return f"{need}, but there is no such domain"
     fits = _max_pods(problem, g)
     best = int(fits.argmax())
-    return f"{need}, {int(fits[best])} fit: {_lacking_resources(problem, g, best)}"
+    rooms = scope_sums(problem.free, scope)
+    together = count_together(problem, group, rooms) if len(group.parts) > 1 else fits
+    if int(fits[best]) < group.minimum or int(np.minimum(fits, together).max()) >= group.minimum:
+        return f"{need}, {int(fits[best])} fit: {_lacking_resources(problem, g, best)}"
+    # Of each size as many fit as are needed, but not of all sizes together.
+    best = int(np.minimum(fits, together).argmax())
+    short = [
+        f"Insufficient {problem.resources[r]}"
+        for r in range(len(problem.resources))
+        if int(_fitting_by(problem, group, r, rooms)[best]) < group.minimum
+    ]
+    return f"{need}, {int(together[best])} of different sizes fit together: {', '.join(short)}"
+
+
+def _fitting_by(problem: Problem, group: Group, r: int, rooms: np.ndarray) -> np.ndarray:
+    """Returns int64[domain]: how many pods of a group one resource is enough for."""
+    demands = np.array([problem.kinds[part.kind].demand[r] for part in group.parts])
+    counts = np.array([part.count for part in group.parts])
+    return count_fitting(demands, counts, rooms[r])
 
 
 def _max_pods(problem: Problem, g: int) -> np.ndarray:

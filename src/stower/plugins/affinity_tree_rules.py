@@ -60,7 +60,8 @@ def apart_rules(pods: Sequence[PodEntry], state: ClusterState) -> Iterator[Apart
         is_unique = state.labels.is_unique_per_node(key, state.node_count)
         if not is_unique or matched != query.uids:  # else it is an amount of the node
             codes = state.labels.codes(key, state.all_rows)
-            yield ApartRule(codes, frozenset(query.uids), matched)
+            what = f"anti-affinity over {key}"
+            yield ApartRule(codes, frozenset(query.uids), matched, what)
 
 
 def near_rules(pods: Sequence[PodEntry], state: ClusterState) -> Iterator[NearRule]:
@@ -78,7 +79,8 @@ def near_rules(pods: Sequence[PodEntry], state: ClusterState) -> Iterator[NearRu
         may_begin = not any(found.any() for found in is_open.values())
         for key, found in is_open.items():
             codes = state.labels.codes(key, state.all_rows)
-            yield NearRule(codes, frozenset(query.uids), matched, found, may_begin)
+            what = f"affinity over {key}"
+            yield NearRule(codes, frozenset(query.uids), matched, found, may_begin, what)
 
 
 def _required(part: PodAffinity | None) -> Sequence[PodAffinityTerm]:

@@ -60,7 +60,11 @@ class ClaimsTogether:
             if len(entries) > 1:
                 codes = self._reached_together(claim, entries[0].shape)
                 if codes is not None:
-                    yield TogetherRule(codes, frozenset(entry.uid for entry in entries))
+                    yield TogetherRule(
+                        codes,
+                        frozenset(entry.uid for entry in entries),
+                        f"claim {claim.metadata.name}",
+                    )
 
     def _reached_together(self, claim: ResourceClaim, shape: Shape) -> Ints | None:
         """Returns int64[row_limit]: equal codes for rows that one allocation reaches, 0 for rows

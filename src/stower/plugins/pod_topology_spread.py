@@ -198,15 +198,11 @@ class PodTopologySpread(Plugin):
                         eligible, state.labels.codes(constraint.key, state.all_rows), 0
                     )
                     has_least = _has_least(constraint, domains)
+                    what = f"maxSkew {constraint.max_skew} over {constraint.key}"
                     rule = SpreadRule(
-                        codes,
-                        frozenset(),
-                        matched,
-                        counts.copy(),
-                        domains,
-                        constraint.max_skew,
-                        has_least,
-                    )
+                        codes, frozenset(), matched, counts.copy(), domains, constraint.max_skew,
+                        has_least, what,
+                    )  # fmt: skip
                     found[key] = rule, set()
                 found[key][1].add(entry.uid)
         return [rule._replace(spreading=frozenset(uids)) for rule, uids in found.values()]

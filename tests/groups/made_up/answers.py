@@ -46,13 +46,13 @@ def result_of(instance: Instance) -> Result:
     before = time.process_time()
     api.tell(Listed(tuple(objects)))
     for seconds in WAITS_S:
-        if api.bound or "search budget" not in str(api.messages):
+        if api.bound or "not found yet" not in str(api.messages):
             break
         api.wait(seconds)
     taken = time.process_time() - before
     assert not api.engine.errors.counts, api.engine.notes()
     message = next(iter(api.messages.values()), "")
-    answer = PLACED if api.bound else NOT_FOUND if "search budget" in message else IMPOSSIBLE
+    answer = PLACED if api.bound else NOT_FOUND if "not found yet" in message else IMPOSSIBLE
     return Result(answer, api.bound, message, taken)
 
 

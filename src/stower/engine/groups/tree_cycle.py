@@ -264,6 +264,7 @@ class _Attempt:
                 promised = self._find_more(built, built.problem, first, promised)
             return TreeResult(promised)
         answer: Answer = ExhaustedSearch("plugins")
+        rounds = 0  # placements that plugins refused
         for _ in range(ROUNDS_MAX * self._effort):
             problem = self._caps.apply(built.problem)
             answer = self._solve(lambda problem=problem: place(problem, effort=self._effort))  # type: ignore[misc]
@@ -276,11 +277,12 @@ class _Attempt:
                 if plan or not any(self._pending):
                     return TreeResult(plan)
                 return TreeResult([], NO_MORE)
+            rounds += 1
             if not self._caps.tighten(built, problem):
-                answer = ExhaustedSearch("plugins")
+                answer = ExhaustedSearch("plugins", rounds)
                 break
         else:
-            answer = ExhaustedSearch("plugins")
+            answer = ExhaustedSearch("plugins", rounds)
         certain: list[TreeRule] = [
             rule for rule in self._rules if not isinstance(rule, TogetherRule)
         ]
@@ -289,8 +291,9 @@ class _Attempt:
             self._caps = LearnedCaps(self._state, self._cycle, self._profile)
             return self.run(requires_preferred)
         if self._caps.is_cut and isinstance(answer, InfeasibleProblem):
-            answer = ExhaustedSearch("plugins")
-        message = failure_message(self._caps.apply(built.problem), answer, self._tree)
+            answer = ExhaustedSearch("plugins", rounds)
+        goes_on = self._effort < EFFORT_MAX
+        message = failure_message(self._caps.apply(built.problem), answer, self._tree, goes_on)
         return TreeResult([], message, isinstance(answer, ExhaustedSearch))
 
     def _as_promised(self, built: IndexedProblem) -> tuple[Plan, FoundPlacement] | None:
