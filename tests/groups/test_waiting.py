@@ -237,3 +237,37 @@ def test_a_tree_of_which_nobody_is_left_begins_anew() -> None:
     assert "workers-2" not in api.bound
     api.put(members("leader", 1, first=1)[0])
     assert {"leader-1", "workers-2", "workers-3"} < set(api.bound)
+
+
+def test_that_a_root_is_missing_is_told_at_once_and_names_it() -> None:
+    group = make_group("g", 1, parent="root")
+    api = cluster(make_node("n1"), group, *members("g", 1))
+    api.wait(0)
+    text = 'waiting for composite pod group "root" to appear'
+    assert [("PodGroupInitiallyScheduled", "Invalid", text)] == conditions(api, group)
+    api.put(make_composite("root", 1))
+    assert ["g-0"] == [*api.bound]
+    assert ["True"] == [c.status for c in api.get(group).status.conditions]
+
+
+def test_that_a_pod_has_a_scheduler_that_is_not_served_is_told_at_once_and_names_it() -> None:
+    group = make_group("g", 2)
+    other = members("g", 1, first=1, schedulerName="other")
+    api = cluster(make_node("n1"), group, *other, *members("g", 1))
+    api.wait(0)
+    ((_, reason, text),) = conditions(api, group)
+    assert "Invalid" == reason
+    assert (
+        'pod default/g-1 of the group has the schedulerName "other", which this scheduler does '
+        "not serve" == text
+    )
+
+
+def test_that_pods_disagree_is_told_at_once_of_an_incomplete_group_too() -> None:
+    group = make_group("g", 3)
+    pods = [members("g", 1, first=i, priority=i)[0] for i in range(2)]
+    api = cluster(make_node("n1"), group, *pods)
+    api.wait(0)
+    ((_, reason, text),) = conditions(api, group)
+    assert "Invalid" == reason
+    assert "should match the priority of the pod group, got: 1 and 0" in text

@@ -42,13 +42,14 @@ class ClaimSharing:
     def among(self, keys: Iterable[str]) -> Iterator[None]:
         """An attempt for pods that share these claims, by key. Claims of which an earlier attempt
         has decided are not shared with its pods."""
-        before = self._keys, self._allocations
+        before = self._keys, self._allocations, self._devices.is_sharing
+        self._devices.is_sharing = True
         self._keys = frozenset(k for k in keys if self._devices.assumed_claim(k) is None)
         self._allocations = {}
         try:
             yield
         finally:
-            self._keys, self._allocations = before
+            self._keys, self._allocations, self._devices.is_sharing = before
 
     def pending(self, key: str) -> ResourceClaim | None:
         """Returns the claim with the allocation that an earlier pod of the attempt has decided;

@@ -7,11 +7,12 @@ Source: KEP-6012 "Group hierarchy" (invalid runtime hierarchies), "GangSchedulin
 (admissibility); KEP-5710 (one priority); texts of kube-scheduler plugins/gangscheduling.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from stower.model.kinds import GroupObject
+from stower.model.kinds import GroupObject, Pod
 from stower.model.kinds.pod import DISRUPTION_TARGET
 from stower.model.kinds.pod_group import PREFERRED, GroupCondition
 from stower.state.groups import GroupKey, Groups
@@ -151,6 +152,23 @@ def find_disagreement(tree: Tree, pods: list[PodEntry]) -> str:
             f'got: "{policies[0]}" and "{policies[1]}"'
         )
     return ""
+
+
+def find_fault(tree: Tree, pods: list[PodEntry], others: Iterable[Pod]) -> str:
+    """Returns why a tree cannot be placed before somebody changes an object, which is named, or "".
+    `others`: pods of other schedulers."""
+    if tree.invalid:
+        return tree.invalid
+    if not tree.groups:
+        return tree.missing if tree.root.is_composite else ""
+    leaves = {tree.groups[g].which.key for g in tree.leaves()}
+    for pod in others:
+        if pod.group_name and f"{pod.metadata.namespace}/{pod.group_name}" in leaves:
+            return (
+                f'pod {pod.key} of the group has the schedulerName "{pod.spec.scheduler_name}", '
+                "which this scheduler does not serve"
+            )
+    return find_disagreement(tree, pods) if pods else ""
 
 
 def completed_groups(tree: Tree, groups: Groups) -> frozenset[int]:

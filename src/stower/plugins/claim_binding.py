@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from stower.devices.claim_sharing import SharedAllocation
+from stower.devices.claim_sharing import ClaimSharing, SharedAllocation
 from stower.framework.device_gates import DeviceGates
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Write, patch_of
@@ -53,6 +53,13 @@ class ClaimDecision(NamedTuple):
     def key(self) -> str:
         """The claim's namespace/name."""
         return self.claim.metadata.key
+
+    def as_shared(self, sharing: ClaimSharing, allocation: AllocationResult) -> "ClaimDecision":
+        """Returns the decision as one of several pods: each of them may be the one that writes the
+        allocation."""
+        if self.allocation is None and sharing.pending(self.key) is None:
+            return self
+        return self._replace(allocation=allocation, shared=sharing.allocation(self.key))
 
 
 class ClaimBinding:

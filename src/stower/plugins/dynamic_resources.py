@@ -178,8 +178,9 @@ class DynamicResources(Plugin):
             if not ref.name:
                 continue
             key = f"{namespace}/{ref.name}"
-            sharing = state.devices.extension(ClaimSharing)
-            claim = sharing.pending(key) or state.devices.allocatable_claim(key)
+            claim = state.devices.allocatable_claim(key)
+            if state.devices.is_sharing:
+                claim = state.devices.extension(ClaimSharing).pending(key) or claim
             if claim is None:
                 return f'resourceclaim "{ref.name}" not found'
             if self._has_negotiated_resources and driver_of(claim, state.negotiations.classes):
@@ -517,14 +518,12 @@ class DynamicResources(Plugin):
         claims, extended = self._allocations(pod, shape, state, row)
         consumers = self._consumers(pod, state)
         decisions = []
-        sharing = state.devices.extension(ClaimSharing)
         for claim, allocation in claims:
-            key, consumer = claim.metadata.key, consumers[claim.metadata.name]
-            if claim.status.allocation is not None and sharing.pending(key) is None:
-                decisions.append(ClaimDecision(claim, None, consumer))
-            else:  # each pod that shares the decision may be the one that writes it
-                shared = sharing.allocation(key)
-                decisions.append(ClaimDecision(claim, allocation, consumer, shared))
+            new_allocation = None if claim.status.allocation is not None else allocation
+            decision = ClaimDecision(claim, new_allocation, consumers[claim.metadata.name])
+            if state.devices.is_sharing:
+                decision = decision.as_shared(state.devices.extension(ClaimSharing), allocation)
+            decisions.append(decision)
         name = state.node_names[row]
         parts: list[Reservation] = []
         if decisions:

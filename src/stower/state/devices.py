@@ -134,6 +134,7 @@ class Devices:
         self._extended_claim_by_pod: dict[str, str] = {}
         # Uids of the pods that the open trials have displaced, by the keys of their claims.
         self._displaced_users: dict[str, dict[str, None]] = {}
+        self.is_sharing = False  # whether pods of an attempt share claims: devices/claim_sharing.py
         # The class generation and the mapping that was computed for it.
         self._class_by_resource: tuple[int, dict[str, str]] = (-1, {})
         self.generation = 0

@@ -50,13 +50,19 @@ from stower.framework.writes import DeletePod
 from stower.groups.feasibility import Feasibility, feasibility
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import NO_NODE
-from stower.groups.tree import Tree, completed_groups, find_disagreement, is_placed
+from stower.groups.tree import (
+    Tree,
+    completed_groups,
+    find_disagreement,
+    is_placed,
+)
 from stower.model.kinds import GroupObject, Pod, ResourceClaim
 from stower.model.kinds.pod import PREEMPT_NEVER
 from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
 from stower.state.devices import claim_keys
+from stower.state.groups import GroupKey
 from stower.state.pod_entry import PodEntry
 
 GATED: Final = "SchedulingGated"  # as for pods with gates: needs no room yet
@@ -135,7 +141,7 @@ class TreeAttempts:
             self._context.is_applying = True
             self.fail(queued, fault, is_invalid=bool(tree.invalid))
             self._give_back_unplaceable(queued)
-            self._set_conditions(tree, INVALID if tree.invalid else SCHEDULER_ERROR, fault)
+            self._set_conditions(tree, INVALID, fault)
             return
         if members:
             queued.profile = members[0].profile  # the pod that the tree was queued with may be gone
@@ -219,9 +225,15 @@ class TreeAttempts:
         message, queued.retry_ns = queued.waits_for, 0
         if half := self._half_bound_pods(queued, tree):
             message = f"{message} (partially bound: {len(half)} of its pods are on nodes)"
-        for member in queued.ungated_members():
+        members = queued.ungated_members()
+        for member in members:
             self._reporter.report(member, GATED, message)
-        self._set_conditions(tree, UNSCHEDULABLE, message)
+        fault = self.trees.fault_of(queued)
+        self._set_conditions(tree, INVALID if fault else UNSCHEDULABLE, fault or message)
+        if fault and not tree.groups:  # the groups that there are name their parent
+            for key in {f"{m.pod.metadata.namespace}/{m.pod.group_name}" for m in members}:
+                for which in self._state.groups.lineage(GroupKey(False, key)):
+                    self.status.set(which, ConditionValue(FALSE, INVALID, fault))
         if queued.profile.negotiating_plugins and self._give_back_unplaceable(queued):
             return self._state.now_ns + NEXT_STEP_NS
         return queued.retry_ns or None

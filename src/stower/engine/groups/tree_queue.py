@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from stower.engine.queue.entities import Place, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.cluster_events import PENDING_POD_CHANGES
-from stower.groups.tree import Tree, tree_of, waiting_reason
+from stower.groups.tree import Tree, find_fault, tree_of, waiting_reason
 from stower.model.kinds import GroupObject, Pod
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
@@ -255,12 +255,25 @@ class TreeQueue:
         queued.waits_for = waits_for
         if not queued.waits_for or queued.waits_for == WAITS_FOR_GATES:
             self._unreported.pop(root, None)
-        elif root not in self._unreported:
-            self._report_at(root, now_ns + REPORTED_AFTER_NS)
+        else:
+            is_known = root in self._unreported
+            fault = self.fault_of(queued, is_known)
+            if fault or not is_known:
+                self._report_at(root, now_ns if fault else now_ns + REPORTED_AFTER_NS)
         if queued.place is Place.NOWHERE:
             self._queue.add_tree(queued, now_ns)
         else:
             self._queue.update_tree(queued, now_ns)
+
+    def fault_of(self, queued: QueuedTree, is_quick: bool = False) -> str:
+        """Returns why a tree would wait for ever as it is, which is reported at once; or "".
+        is_quick: looks at its groups, its first pod and its last."""
+        tree, members = self.tree(queued.root), queued.members
+        if is_quick:
+            ends = [next(iter(members.values())), next(reversed(members.values()))]
+            return find_fault(tree, [member.entry for member in ends], ())
+        pods = [member.entry for member in queued.ungated_members()]
+        return find_fault(tree, pods, self._state.other_scheduler_pods.values())
 
     def fail(self, queued: QueuedPod) -> None:
         """Returns a pod that lost its node to its tree, which is tried again after a delay."""
