@@ -5,14 +5,19 @@ cannot that is said.
 """
 
 import statistics
+import time
 from collections.abc import Iterator
 from itertools import count, islice
 from typing import Final
 
 import pytest
 
+from stower.engine.groups.tree_cycle import EFFORT_MAX
+from stower.groups.placement import Answer, ExhaustedSearch, FoundPlacement, place
+from stower.groups.problem import Problem
 from tests.groups.made_up.answers import IMPOSSIBLE, NOT_FOUND, PLACED, result_of, truths
 from tests.groups.made_up.instances import Instance, planted, tightened
+from tests.groups.made_up.tight import TightProblem
 
 CHUNK: Final = 50
 # Of the problems with rules between pods; of the others, all.
@@ -59,3 +64,37 @@ def test_what_fits_is_placed_and_what_does_not_is_proved() -> None:
 @pytest.mark.long
 def test_what_fits_is_placed_and_what_does_not_is_proved_long() -> None:
     check_answers(600, 150, 200_000)
+
+
+def attempts(problem: Problem) -> tuple[Answer, list[float]]:
+    """The answer of the attempts that an engine makes, and the CPU time of each."""
+    seconds: list[float] = []
+    answer: Answer = ExhaustedSearch("")
+    for effort in (1, 2, EFFORT_MAX):
+        before = time.process_time()
+        answer = place(problem, effort=effort)
+        seconds.append(time.process_time() - before)
+        if not isinstance(answer, ExhaustedSearch):
+            break
+    return answer, seconds
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("seed", range(4))
+def test_a_large_tree_that_just_fits_is_placed(seed: int) -> None:
+    """1,000 nodes in four levels, some 70 groups: 2 s at most on an idle machine."""
+    problem = TightProblem(seed, 1_000, 50, 30, 0.0).problem()
+    answer, seconds = attempts(problem)
+    assert isinstance(answer, FoundPlacement), seconds
+    assert sum(seconds) < 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("slack", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_tree_that_just_fits_on_5000_nodes_is_placed(seed: int, slack: float) -> None:
+    """Some 80 groups and 1,500 pods: 10 s at most on an idle machine."""
+    problem = TightProblem(seed, 5_034, 60, 50, slack).problem()
+    answer, seconds = attempts(problem)
+    assert isinstance(answer, FoundPlacement), seconds
+    assert sum(seconds) < 60

@@ -18,12 +18,14 @@ from stower.groups.problem import Placement, Problem
 from stower.groups.repair import RepairSearch
 from stower.groups.search import ENOUGH, Search
 
-# For the exact model of the whole tree. Larger ones do not get through their root in 10 s.
+# For the exact model of the whole tree; twice as many once an attempt was given up. Larger ones do
+# not get through their root in 10 s.
 VARIABLES_MAX: Final = 20_000
-# The solver's calls back times the variables of its model; some 25 µs each, 5 s in all.
+# The solver's calls back times the variables of its model; 2 to 10 µs each, 2 s in all.
 WORK_MAX: Final = 200_000
 # The solver cannot be interrupted: nobody else is served while it works.
-SOLVER_EFFORT_MAX: Final = 2
+SOLVER_EFFORT_MAX: Final = 4
+IMPROVING_EFFORT_MAX: Final = 2
 # For one subtree, in calls back.
 REPAIR_STEPS: Final = 40
 GAP: Final = 0.01
@@ -70,14 +72,17 @@ def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
         best, stage = repair.repair(REPAIR_STEPS), "repair"
         searched += repair.board.packings + repair.calls * REPAIR_STEPS
     if best is None:
-        return _solve_exactly(problem, bounds, work, searched)
+        most = VARIABLES_MAX * min(effort, 2)
+        return _solve_exactly(problem, bounds, work, searched, most)
     return FoundPlacement(_check(problem, best), stage, best.count >= ENOUGH * bounds.pods_max)
 
 
-def _solve_exactly(problem: Problem, bounds: Bounds, work: int, searched: int) -> Answer:
+def _solve_exactly(
+    problem: Problem, bounds: Bounds, work: int, searched: int, variables_max: int
+) -> Answer:
     """Returns the answer of the exact model, for any number of pods beyond the minimums."""
     model = Model(problem, bounds) if work else None
-    if model is None or model.size > VARIABLES_MAX:
+    if model is None or model.size > variables_max:
         return ExhaustedSearch("search", searched)
     most = steps(work, model.size)
     outcome, placement = model.solve(most, without_gain=True)
@@ -94,7 +99,7 @@ def improve(
 ) -> FoundPlacement:
     """Returns a placement with more pods than this one: first in the domains that were chosen, then
     in any; the same where none was found. `work`, `effort`: see `place`."""
-    bounds, work = bounds_of(problem), work * min(effort, SOLVER_EFFORT_MAX)
+    bounds, work = bounds_of(problem), work * min(effort, IMPROVING_EFFORT_MAX)
     model = Model(problem, bounds)
     if model.size > VARIABLES_MAX:
         return first
