@@ -39,7 +39,7 @@ ROWS: Final = (
         "more than 100,000 mutated objects through every decoder and endpoint"),
     Row("histories", 12, "python -m pytest -n 2 -m long tests/fuzz/test_histories.py",
         "20,000 histories of objects of every kind through the whole engine"),
-    Row("generators", 3, "python -m pytest -n 2 --dist worksteal -m long --ignore tests/fuzz tests",
+    Row("generators", 8, "python -m pytest -n 2 --dist worksteal -m long --ignore tests/fuzz tests",
         "models against thousands of drawn clusters and histories, days of hubs"),
     Row("world", 8, faults("--seeds 600"),
         "600 small clusters with all parts on and all faults: a million steps"),

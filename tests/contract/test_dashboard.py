@@ -229,7 +229,7 @@ def test_each_part_of_a_cluster_has_a_page(everything: tuple[str, str, Path]) ->
     groups = {row["name"]: row for row in asked(url, token, "groups")["rows"]}
     assert ("placed", 2) == (groups["default/train"]["state"], groups["default/train"]["have"])
     assert groups["default/train-workers"]["domain"].startswith("rack=")
-    assert "waiting" == groups["default/wide"]["state"]
+    assert "impossible" == groups["default/wide"]["state"]
     devices = {row["pool"]: row for row in asked(url, token, "devices")["rows"]}
     assert {"gpu-1", "gpu-2"} == devices.keys()
     claims = [holder["claim"] for row in devices.values() for holder in row["holders"]]

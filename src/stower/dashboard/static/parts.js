@@ -12,7 +12,7 @@ const List = (title, name, empty, draw) => function Part() {
 };
 
 // Groups: trees, each group with its minimum and the domain that it is in.
-const STATES = { placed: "good", invalid: "bad", missing: "bad", "partially bound": "bad" };
+const STATES = { placed: "good", invalid: "bad", impossible: "bad", missing: "bad", "partially bound": "bad" };
 export const Groups = List("Pod groups", "groups", "There are no pod groups.", (rows) => html`
   <ul class="tree">${rows.map((one) => html`
     <li key=${`${one.kind} ${one.name}`} style=${{ marginLeft: `${Math.min(8, one.level) * 1.4}rem` }}>
