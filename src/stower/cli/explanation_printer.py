@@ -7,6 +7,7 @@ from stower.cli.negotiation_printer import print_hints, print_negotiations
 from stower.cli.output import console, table
 from stower.devices.negotiation.overview import Negotiation
 from stower.engine.explain.explanation import Change, Explanation, Score
+from stower.engine.explain.group_explanation import GroupExplanation
 from stower.model.errors import printable
 
 OTHERS: Final = 2  # changes printed besides the smallest one
@@ -32,6 +33,33 @@ def print_explanation(found: Explanation, negotiation: Negotiation | None) -> No
         _print_line(f"The scheduler retries the pod on: {', '.join(found.waits_for)}{flush}.")
     if found.scores:
         _print_scores(found.scores, found.node)
+
+
+def print_group(found: GroupExplanation) -> None:
+    """Prints the answer for a group's tree, and changes that would help."""
+    about = found.group if found.group == found.root else f"{found.group} of {found.root}"
+    match found.answer:
+        case "placed":
+            _print_line(f"{about} is placed: {found.placed:,} pods have a node.")
+        case "fits":
+            _print_line(f"{about} fits: its {found.pods:,} waiting pods would be placed now.")
+            shown = table("", "pod", "node")
+            for pod, node in found.nodes.items():
+                shown.add_row(printable(pod), printable(node))
+            console().print(shown)
+        case "impossible" | "not found yet":
+            _print_line(f"{about} waits with {found.pods:,} pods: {found.message}")
+        case _:
+            _print_line(f"{about} is {found.answer}: {found.message}")
+    if found.changes:
+        first, *others = found.changes
+        _print_line("")
+        _print_line(f"The smallest change with which all would be placed: {first.what}.")
+        for other in others[:OTHERS]:
+            _print_line(f"Or: {other.what}.")
+    elif found.answer in ("impossible", "not found yet"):
+        _print_line("")
+        _print_line("No single change of a minimum, a topology or the number of nodes was found.")
 
 
 def _print_line(text: str) -> None:

@@ -1,10 +1,11 @@
-"""stower explain: shows why a pod has its node or none, and the smallest change to schedule it."""
+"""stower explain: shows why a pod has its node or none, or a group of pods its place, and the
+smallest change to schedule it."""
 
 import http.client
 import time
 import urllib.error
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 import msgspec
@@ -20,14 +21,14 @@ from stower.cli.cluster_options import (
     State,
 )
 from stower.cli.engine_inputs import Config, engine_of
-from stower.cli.explanation_printer import print_explanation
+from stower.cli.explanation_printer import print_explanation, print_group
 from stower.cli.output import Output, bad_input, console, emit, failure, note, progress
 from stower.cli.recordings import rebuild_engine
 from stower.cli.scheduler_client import open_url, token_for
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation
-from stower.engine.explain.probe import explain_pod, observe_new_pods
+from stower.engine.explain.probe import explain_pod, explain_tree, observe_new_pods
 from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject, printable
@@ -48,12 +49,21 @@ Examples:
 
   stower explain pod web-1 --port 10259 --token-file token
 
+  stower explain group default/train
+
+A group is explained with its whole tree; name a kind for one of two groups of a name: podgroup,
+compositepodgroup.
+
 Every change has been verified on a copy of the cluster state: it lets the pod run, or lets the
 negotiation of its devices continue. The answers of drivers are not predicted. A recording is
 explained at its end, or --at SECONDS after its beginning. With --port, the output includes the
 queue and the last attempts of a running scheduler (stower run --port). The exit code is 2 if there
-is no such pod.
+is no such pod or group.
 """
+GROUP_KINDS: Final = {
+    "group": "", "groups": "", "podgroup": "PodGroup", "podgroups": "PodGroup",
+    "compositepodgroup": "CompositePodGroup", "compositepodgroups": "CompositePodGroup",
+}  # fmt: skip
 
 
 class LastAttempt(msgspec.Struct, frozen=True):
@@ -81,8 +91,8 @@ SECONDS_MAX = 10.0
 
 
 def run(
-    kind: Annotated[str, typer.Argument(metavar="pod", help="Kind of the object: pod.")],
-    name: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="Name of the pod.")],
+    kind: Annotated[str, typer.Argument(metavar="pod|group", help="Kind of the object.")],
+    name: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="Name of the object.")],
     inputs: Inputs = None,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Namespace of a NAME without one.")
@@ -99,37 +109,25 @@ def run(
     state: State = STATE,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Show why a pod has its node or none, and the smallest change to schedule it."""
-    if kind not in ("pod", "pods", "po"):
-        raise bad_input(f"got {kind!r}, want pod")
+    """Show why a pod or a group is placed or not, and the smallest change to schedule it."""
+    if kind not in ("pod", "pods", "po", *GROUP_KINDS):
+        raise bad_input(f"got {kind!r}, want pod or group")
+    if kind in GROUP_KINDS and port is not None:
+        raise bad_input("--port: a running scheduler is asked about pods only")
     key = name if "/" in name else f"{namespace}/{name}"
     token = token_for(port, token_file)
     known = _known(port, token, key) if port is not None else None
-    recording = Path(inputs[0]) if inputs and len(inputs) == 1 else None
-    if recording is not None and not (recording.is_file() and is_recording(recording)):
-        recording = None
-    if recording is not None:
-        if config is not None:
-            raise bad_input("--config: a recording has its own configuration; use stower what-if")
-        engine = _replay(recording, at)
-        pods = [entry.pod for entry in engine.state.pods.values()]
-    elif at is not None:
-        raise bad_input("--at: want a recording as INPUT")
-    else:
-        loaded = cluster_of(inputs, kubeconfig, context, state)
-        work = loaded.workload
-        pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
-        engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
-        engine.step(Hold(True), 0)
-        engine.step(Listed((*work.related, *work.nodes, *pods)), 0)
-        observe_new_pods(engine)
+    engine, pods, is_recorded = _engine(inputs, config, at, kubeconfig, context, state)
+    if kind in GROUP_KINDS:
+        _show_group(engine, GROUP_KINDS[kind], key, output)
+        return
     pod = next((pod for pod in pods if pod.key == key), None)
     if pod is None:
         raise bad_input(f"there is no pod {key}, or it has ended")
     with progress("explain"):
         found = _explain(engine, pod)
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
-    if config is None and recording is None and pod.spec.scheduler_name != DEFAULT_SCHEDULER_NAME:
+    if config is None and not is_recorded and pod.spec.scheduler_name != DEFAULT_SCHEDULER_NAME:
         note(
             f"no configuration of {pod.spec.scheduler_name} is given: kube-scheduler's defaults "
             "are used; give the configuration with --config"
@@ -149,6 +147,43 @@ def run(
             },
             output,
         )
+
+
+def _engine(
+    inputs: list[str] | None,
+    config: Path | None,
+    at: float | None,
+    kubeconfig: Path | None,
+    context: str,
+    state: Path,
+) -> tuple[Engine, list[Pod], bool]:
+    """The engine that knows the cluster, its pods, and whether it comes from a recording."""
+    recording = Path(inputs[0]) if inputs and len(inputs) == 1 else None
+    if recording is not None and recording.is_file() and is_recording(recording):
+        if config is not None:
+            raise bad_input("--config: a recording has its own configuration; use stower what-if")
+        engine = _replay(recording, at)
+        return engine, [entry.pod for entry in engine.state.pods.values()], True
+    if at is not None:
+        raise bad_input("--at: want a recording as INPUT")
+    work = cluster_of(inputs, kubeconfig, context, state).workload
+    pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
+    engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
+    engine.step(Hold(True), 0)
+    engine.step(Listed((*work.related, *work.nodes, *pods)), 0)
+    observe_new_pods(engine)
+    return engine, pods, False
+
+
+def _show_group(engine: Engine, kind: str, key: str, output: Output) -> None:
+    with progress("explain"):
+        found = explain_tree(engine, kind, key)
+    if found is None:
+        raise bad_input(f"there is no group {key}")
+    if output is Output.TABLE:
+        print_group(found)
+    else:
+        emit(msgspec.to_builtins(found), output)
 
 
 def _explain(engine: Engine, pod: Pod) -> Explanation:

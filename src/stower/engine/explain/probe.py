@@ -4,7 +4,9 @@ with the scores and the rejections of each node. Changes nothing. For `stower ex
 
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation, explain
+from stower.engine.explain.group_explanation import GroupExplanation, explain_group
 from stower.model.kinds import Pod
+from stower.state.groups import GroupKey
 
 
 def choose_node_for(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
@@ -28,6 +30,21 @@ def observe_new_pods(engine: Engine) -> None:
     for profile in engine.profiles.values():
         for plugin in profile.plugins.values():
             plugin.observe_new_pods(engine.state)
+
+
+def explain_tree(engine: Engine, kind: str, key: str) -> GroupExplanation | None:
+    """Returns the explanation of a group and its tree; None where there is no such group. kind:
+    PodGroup, CompositePodGroup, or "" for either."""
+    attempts = engine.tree_attempts
+    if attempts is None:
+        return None
+    for is_composite in (False, True):
+        if kind in ("", "CompositePodGroup" if is_composite else "PodGroup"):
+            which = GroupKey(is_composite, key)
+            found = explain_group(engine.state, attempts, which)
+            if found is not None:
+                return found
+    return None
 
 
 def explain_pod(engine: Engine, pod: Pod) -> Explanation:

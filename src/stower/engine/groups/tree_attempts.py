@@ -55,6 +55,7 @@ from stower.groups.tree import (
     completed_groups,
     find_disagreement,
     is_placed,
+    tree_of,
 )
 from stower.model.kinds import GroupObject, Pod, ResourceClaim
 from stower.model.kinds.pod import PREEMPT_NEVER
@@ -217,8 +218,13 @@ class TreeAttempts:
         )
         if fault:
             return fault
-        found = self._tree_cycle.attempt(queued.profile, tree, pending_of(tree, members))
-        return "" if found.plan else found.message
+        return self.dry_run(queued).message
+
+    def dry_run(self, queued: QueuedTree) -> TreeResult:
+        """Returns where the tree's pods would go now, by the groups as they are in the state."""
+        tree = tree_of(self._state.groups, queued.root)
+        pending = pending_of(tree, queued.ungated_members())
+        return self._tree_cycle.attempt(queued.profile, tree, pending, improves=False)
 
     def report_waiting(self, tree: Tree, queued: QueuedTree) -> int | None:
         """Reports what the tree waits for. Returns when to report again, None for never."""

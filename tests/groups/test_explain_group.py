@@ -1,0 +1,80 @@
+"""Why a group has no place, and the smallest change with which it has one."""
+
+from typing import Any
+
+from stower.assembly import build_engine
+from stower.engine.engine import Engine
+from stower.engine.explain.group_explanation import GroupExplanation
+from stower.engine.explain.probe import explain_tree
+from stower.framework.events import Hold, Listed
+from stower.state.comparison import differences, rebuilt
+from tests.builders import make_node
+from tests.group_builders import RACK, make_composite, make_group, members
+
+
+def held(*objects: Any) -> Engine:
+    """An engine that knows these objects and has tried nothing."""
+    engine = build_engine()
+    engine.step(Hold(True), 0)
+    engine.step(Listed(objects), 0)
+    return engine
+
+
+def explained(engine: Engine, key: str = "default/g", kind: str = "") -> GroupExplanation:
+    found = explain_tree(engine, kind, key)
+    assert found is not None
+    return found
+
+
+def racks(**cpu: str) -> list[Any]:
+    return [make_node(name, cpu=cpu[name], labels={RACK: name[0]}) for name in cpu]
+
+
+def test_a_group_that_fits_is_told_where() -> None:
+    found = explained(held(*racks(a0="4"), make_group("g", 2), *members("g", 2)))
+    assert ("fits", 2) == (found.answer, found.pods)
+    assert {"default/g-0": "a0", "default/g-1": "a0"} == found.nodes
+
+
+def test_the_smallest_change_is_proposed_first_and_each_is_verified() -> None:
+    objects = (*racks(a0="4", b0="3"), make_group("g", 6, key=RACK), *members("g", 6, cpu="1"))
+    engine = held(*objects)
+    found = explained(engine)
+    assert "impossible" == found.answer
+    assert "needs 6 pods in one rack, 4 fit: Insufficient cpu" in found.message
+    assert [
+        "1 more node like a0",
+        "minCount of PodGroup default/g: 6 -> 4",
+        "PodGroup default/g need not share one rack",
+    ] == [change.what for change in found.changes]
+    assert not differences(engine.state, rebuilt(engine.state, [])), "nothing has changed"
+    more = make_node("a1", cpu="4", labels={RACK: "a"})
+    assert "fits" == explained(held(more, *objects)).answer
+
+
+def test_a_group_is_explained_with_its_tree() -> None:
+    tree = [make_composite("c", 2), *(make_group(name, 2, parent="c") for name in "gh")]
+    engine = held(*racks(a0="3"), *tree, *members("g", 2, cpu="1"), *members("h", 2, cpu="1"))
+    found = explained(engine)
+    assert ("PodGroup default/g", "CompositePodGroup default/c") == (found.group, found.root)
+    assert "minGroupCount of CompositePodGroup default/c: 2 -> 1" in [
+        change.what for change in found.changes
+    ]
+    assert "impossible" == explained(engine, "default/c", "CompositePodGroup").answer
+    assert explain_tree(engine, "PodGroup", "default/c") is None
+
+
+def test_a_group_that_lacks_something_is_told_what() -> None:
+    engine = held(*racks(a0="3"), make_group("g", 3, parent="c"), *members("g", 2))
+    found = explained(engine)
+    assert "invalid" == found.answer
+    assert 'waiting for composite pod group "c" to appear' == found.message
+    waiting = explained(held(*racks(a0="3"), make_group("g", 3), *members("g", 2)))
+    assert "waiting" == waiting.answer
+    assert "waiting for minCount pods" in waiting.message
+    assert "waiting" == explained(held(make_group("g", 1))).answer
+
+
+def test_a_group_that_is_placed_is_so() -> None:
+    found = explained(held(*racks(a0="3"), make_group("g", 1), *members("g", 1, node="a0")))
+    assert ("placed", 1) == (found.answer, found.placed)
