@@ -38,7 +38,7 @@ VERBS: Final = {
     "sweep": "Simulate workloads under configurations with many seeds, and compare the results.",
     "fit": "Show how many copies of a pod fit, and what runs out first.",
     "drain-check": "Show where the pods of a node would go after a drain, and which fit nowhere.",
-    "explain": "Show why a pod or a group is placed or not, and the smallest change to schedule it.",
+    "explain": "Show why a pod or group is placed or not, and the smallest change to schedule it.",
     "replay": "Replay a recording and compare the writes, or show it in the dashboard (--port).",
     "what-if": "Show what would change with other nodes, objects or another configuration.",
     "demo": "Run workloads, a drain and a scheduler crash on a simulated cluster, and delete it.",

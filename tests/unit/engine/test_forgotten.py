@@ -12,6 +12,7 @@ from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
 from stower.model.kinds import Pod, ResourceClass
 from stower.sim.tables import table_sizes, text_bytes
+from stower.state import carried_terms
 from tests.builders import make_node
 from tests.device_builders import (
     claiming,
@@ -123,11 +124,17 @@ def large_spec(what: str, names: list[str]) -> dict[str, Any]:
                                    for i, name in enumerate(names)]}  # fmt: skip
 
 
-@pytest.mark.parametrize("resources", [0, 70])
+LARGE = ("node selector", "node affinity", "preferred nodes", "anti-affinity", "spread", "images")
+
+
 @pytest.mark.parametrize(
-    "what",
-    ["node selector", "node affinity", "preferred nodes", "anti-affinity", "spread", "images"],
-)  # fmt: skip
+    ("what", "resources"),
+    [
+        *((what, 0) for what in LARGE),
+        ("node selector", 70),
+        *(pytest.param(what, 70, marks=pytest.mark.more) for what in LARGE[1:]),
+    ],
+)
 def test_of_large_pods_that_are_gone_no_megabytes_are_kept(what: str, resources: int) -> None:
     """Each is gone before the next one comes. resources: so many that no node offers."""
     engine, now_ns = build_engine(None), 0
@@ -176,11 +183,12 @@ def test_topology_keys_of_pods_that_are_gone_are_not_kept(kind: str) -> None:
     assert sum(sums.values()) < 20, sums
 
 
-def test_what_classes_of_pods_match_is_bounded() -> None:
+def test_what_classes_of_pods_match_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each plain pod with labels of its own matches all terms of those that are there."""
+    monkeypatch.setattr(carried_terms, "KEYS_BYTES_MAX", 500_000)
     engine = build_engine(None)
     engine.step(Listed((make_node("n1", cpu="9"),)), 0)
-    for number in range(20):
+    for number in range(5):
         terms = [
             {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {
                 "matchExpressions": [{"key": f"n{number}-{i}", "operator": "DoesNotExist"}]}}}
@@ -189,10 +197,10 @@ def test_what_classes_of_pods_match_is_bounded() -> None:
         rule = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
         carrier = make(f"c{number}", {"affinity": rule, "nodeName": "n1"}, 1)
         engine.step(Observed(WatchType.ADDED, carrier), 0)
-    for number in range(700):
+    for number in range(200):
         come_and_go(engine, make(f"p{number}", {}, number), number)
     sizes = table_sizes(engine, with_arrays=False)
-    assert sum(n for path, n in sizes.items() if "_by_pod_kind" in path) < 1_000_000
+    assert sum(n for path, n in sizes.items() if "_by_pod_kind" in path) < 70_000
 
 
 @pytest.mark.parametrize("last", [WatchType.DELETED, WatchType.MODIFIED])

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+import stower.engine.engine
 from stower.assembly import build_engine
 from stower.bench.hostile import SCENARIOS, long_selector, longest_step_s, make_object
+from stower.engine import attempt_costs
 from stower.engine.engine import Engine
 from stower.framework.decisions import Outcome
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
@@ -224,12 +226,14 @@ def test_no_step_takes_long(name: str) -> None:
 
 @pytest.mark.parametrize("scope", [{}, {"namespaceSelector": {}}])
 def test_a_namespace_whose_pods_look_at_very_many_terms_has_few_attempts(
-    scope: dict[str, Any],
+    scope: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All terms of all its pods select each of them; a pod elsewhere is tried at once."""
+    monkeypatch.setattr(stower.engine.engine, "FREE", 2_000)
+    monkeypatch.setattr(attempt_costs, "NS_PER_VISIT", 100_000)
     engine = build_engine(None)
     engine.step(Listed((make_node("n1", cpu="900", memory="900Gi", pods="900"),)), 0)
-    for number in range(120):
+    for number in range(12):
         terms = [
             {"weight": 1, "podAffinityTerm": {
                 "topologyKey": "kubernetes.io/hostname", **scope,

@@ -109,7 +109,7 @@ def run(
     state: State = STATE,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Show why a pod or a group is placed or not, and the smallest change to schedule it."""
+    """Show why a pod or group is placed or not, and the smallest change to schedule it."""
     if kind not in ("pod", "pods", "po", *GROUP_KINDS):
         raise bad_input(f"got {kind!r}, want pod or group")
     if kind in GROUP_KINDS and port is not None:
