@@ -32,7 +32,7 @@ from stower.engine.groups.tree_cycle import (
     TreeCycle,
     TreeResult,
 )
-from stower.engine.groups.tree_plan import Plan, pending_of, sharing
+from stower.engine.groups.tree_plan import Plan, pending_of, shared_claims, sharing
 from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.outbox import UNTRACKED
@@ -252,7 +252,7 @@ class TreeAttempts:
         if not all(has_binder(member) for member, _ in plan):
             self.fail(queued, NO_BINDER)
             return
-        with sharing(self._state, [[member for member, _ in plan]]):
+        with sharing(self._state, shared_claims([member for member, _ in plan])):
             is_placed = self._place_all(queued, plan)
         if is_placed and queued.members:
             # The minimum is placed; there is no room for these, or none was looked for.

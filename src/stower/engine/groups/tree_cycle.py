@@ -9,7 +9,7 @@ Must not know the queue, writes or time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -116,14 +116,18 @@ class TreeCycle:
         effort = min(1 << exhausted_count, EFFORT_MAX)
         asked = self._asked_rows(profile, pending) if prefers_asked else {}
         improves = improves and not asked
-        promised = self._promised_rows(pending)
+        promised = self._promised_rows(pending) if self._state.nominated_pods else NO_PROMISES
         try:
-            with (
-                sharing(self._state, pending),
-                self._state.trial() if promised else nullcontext(),
-            ):
-                for queued in (q for pods in pending for q in pods if q.uid in promised):
-                    self._state.nominate(queued.entry, "")  # not in the way of each other
+            keys = shared_claims(q for pods in pending for q in pods)
+            if not keys and not promised and not asked:  # nearly always
+                return self._search(profile, tree, pending, effort, {}, improves, promised)
+            with ExitStack() as around:
+                if keys:
+                    around.enter_context(sharing(self._state, keys))
+                if promised:
+                    around.enter_context(self._state.trial())
+                    for queued in (q for pods in pending for q in pods if q.uid in promised):
+                        self._state.nominate(queued.entry, "")  # not in the way of each other
                 if asked:
                     among_asked = self._search(
                         profile, tree, pending, effort, asked, improves, promised

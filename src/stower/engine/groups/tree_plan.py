@@ -21,15 +21,15 @@ Plan = list[tuple[QueuedPod, int]]
 
 def shared_claims(pods: Iterable[QueuedPod]) -> set[str]:
     """Returns the keys of the claims that several of these pods use."""
-    uses = Counter(key for queued in pods for key in claim_keys(queued.pod))
+    claiming = [queued.pod for queued in pods if queued.entry.shape.has_claims]
+    if len(claiming) < 2:
+        return set()
+    uses = Counter(key for pod in claiming for key in claim_keys(pod))
     return {key for key, count in uses.items() if count > 1}
 
 
-def sharing(
-    state: ClusterState, pods: Iterable[Iterable[QueuedPod]]
-) -> AbstractContextManager[None]:
-    """Has these pods, by group, share what is decided about the claims that several of them use."""
-    keys = shared_claims(queued for group in pods for queued in group)
+def sharing(state: ClusterState, keys: set[str]) -> AbstractContextManager[None]:
+    """Has an attempt's pods share what is decided about these claims."""
     return state.devices.extension(ClaimSharing).among(keys) if keys else nullcontext()
 
 

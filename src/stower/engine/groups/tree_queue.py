@@ -269,11 +269,16 @@ class TreeQueue:
         """Returns why a tree would wait for ever as it is, which is reported at once; or "".
         is_quick: looks at its groups, its first pod and its last."""
         tree, members = self.tree(queued.root), queued.members
-        if is_quick:
-            ends = [next(iter(members.values())), next(reversed(members.values()))]
-            return find_fault(tree, [member.entry for member in ends], ())
+        others = self._state.other_scheduler_pods
+        if is_quick or (len(members) < 3 and not others):
+            first, last = next(iter(members.values())).pod, next(reversed(members.values())).pod
+            is_alike = first.priority == last.priority and (
+                first.spec.preemption_policy == last.spec.preemption_policy
+            )
+            if is_alike and tree.groups and not tree.invalid:
+                return ""
         pods = [member.entry for member in queued.ungated_members()]
-        return find_fault(tree, pods, self._state.other_scheduler_pods.values())
+        return find_fault(tree, pods, others.values())
 
     def fail(self, queued: QueuedPod) -> None:
         """Returns a pod that lost its node to its tree, which is tried again after a delay."""
