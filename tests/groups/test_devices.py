@@ -3,8 +3,10 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from stower.assembly import build_engine
+from stower.framework.events import WriteFailed
 from stower.framework.writes import PatchObject
 from stower.model.kinds import Node, Pod, ResourceSlice
 from tests.builders import make_node
@@ -107,26 +109,39 @@ def test_as_many_pods_as_a_claim_may_have_share_it() -> None:
     assert 60 == len([w for w in statuses if w.uid == claim.metadata.uid])
 
 
-def test_a_shared_claim_stays_taken_until_the_outcome_of_its_write_is_known() -> None:
-    """The pods are given up, and the write may still have been carried out: another claim must not
-    get the device in between."""
+@pytest.mark.parametrize("code", [500, 403])
+def test_pods_that_share_a_claim_are_placed_after_writes_that_fail(code: int) -> None:
+    """The first write hangs, so that another pod writes on the same version; the first may have
+    been carried out, the second was not. The claim stayed assumed for ever."""
     claim = resource_claim()
-    api = cluster(
-        make_node("n1", cpu="8"), device_class(), device_slice("n1", device("a")), claim,
-        make_group("g", 2),
+    api = Holding(
+        build_engine(), make_node("n1", cpu="8"), device_class(), device_slice("n1", device("a")),
+        claim, make_group("g", 2),
     )  # fmt: skip
-    held: list[PatchObject] = []
-
-    def refuse(write: Any) -> int:
-        if isinstance(write, PatchObject) and write.subresource == "status":
-            held.append(write)
-            return 500 if len(held) == 1 else 0
-        return 0
-
-    api.refuses = refuse
+    api.holds = lambda write: write.uid == "u-c1" and write.subresource == "status"
     for pod in sharing(2):
         api.put(pod)
+    api.wait(4)
+    first, second = api.held
+    api.holds = lambda write: False
+    api.tell(WriteFailed(first.id, 504, "timeout"))
+    api.tell(WriteFailed(second.id, code, "refused"))
     for _ in range(10):
         api.wait(20)
-    assert 2 == len(api.bound), "they are tried again"
-    assert not api.engine.errors.counts
+    assert 2 == len(api.bound)
+    assert api.engine.state.devices.assumed_claim("default/c1") is None
+
+
+class Holding(Agreeing):
+    """An API that carries out some writes later."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.holds: Any = lambda write: False
+        self.held: list[Any] = []
+        super().__init__(*arguments)
+
+    def _carry_out(self, write: Any) -> None:
+        if isinstance(write, PatchObject) and self.holds(write):
+            self.held.append(write)
+        else:
+            super()._carry_out(write)

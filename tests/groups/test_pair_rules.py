@@ -241,3 +241,30 @@ def test_followers_and_those_who_fill_up_a_rack_come_in_an_order_that_all_accept
         *members("g", 2, first=1, labels=APP, cpu="1"),
     )  # fmt: skip
     assert {"g-0": "a0", "g-1": "b0", "g-2": "b0"} == api.bound
+
+
+def test_a_spreading_rule_that_matches_nobody_forbids_nothing() -> None:
+    """As for a pod alone: an empty selector counts the pod itself, and no other."""
+    rule = [{**spread(RACK, 1)[0], "labelSelector": {}}]
+    api = cluster(
+        node("a0", "a"), node("b0", "b", "0"), make_group("g", 3, key=RACK),
+        *members("g", 3, labels=APP, topologySpreadConstraints=rule),
+    )  # fmt: skip
+    assert {"a0"} == set(api.bound.values())
+    assert 3 == len(api.bound)
+
+
+def test_pods_come_in_the_only_order_that_all_their_rules_accept() -> None:
+    """The follower is spread, too: it comes after the one that it follows, and before the other."""
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "b"}}}
+    after: dict[str, Any] = {
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    }
+    rule = [{**spread(RACK, 1)[0], "minDomains": 2}]
+    api = cluster(
+        node("a0", "a"), make_group("g", 3, key=RACK),
+        *members("g", 1, labels=APP, affinity=after, topologySpreadConstraints=rule),
+        *members("g", 1, first=1, labels=APP),
+        *members("g", 1, first=2, labels={"app": "b"}),
+    )  # fmt: skip
+    assert ["g-2", "g-0", "g-1"] == [*api.bound]

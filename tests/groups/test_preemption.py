@@ -572,3 +572,20 @@ def test_a_tree_takes_the_places_for_which_others_were_evicted() -> None:
     api.put(make_node("n3", cpu="64"))
     api.wait(10)
     assert {"n1", "n2"} == set(api.bound.values())
+
+
+def test_whom_a_pod_has_to_be_near_is_not_evicted_for_it() -> None:
+    """Both have its priority beneath them; without both it would have nobody to follow."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
+    near: dict[str, Any] = {
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    }
+    there = [make_pod(name, cpu="1", node="n1", labels={"app": name}) for name in "xy"]
+    api = cluster(
+        make_node("n1", cpu="2", labels={"kubernetes.io/hostname": "n1"}), *there,
+        make_group("g", 1, priority=10), *members("g", 1, cpu="1", affinity=near, **HIGH),
+    )  # fmt: skip
+    assert {"y"} == gone(api)
+    leave(api)
+    api.wait(10)
+    assert {"g-0": "n1"} == api.bound

@@ -21,6 +21,7 @@ from stower.cli.output import Output
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax
 from stower.cli.shutdown import WithParent
 from stower.live.window import IN_FLIGHT
+from stower.model.gang_kinds import KINDS
 from stower.vms.config import DEFAULT_PATH
 
 
@@ -51,6 +52,18 @@ class RunArguments:
     token_file: serving_options.TokenFile = None
     tls_cert_file: serving_options.TlsCertFile = None
     tls_private_key_file: serving_options.TlsKeyFile = None
+    make_groups: Annotated[
+        str,
+        typer.Option(
+            metavar="KINDS",
+            help="Make pod groups for pods of these kinds: all, or some of "
+            f"{','.join(KINDS)}. Their templates need no change.",
+        ),
+    ] = ""
+    hold_for_groups: Annotated[
+        str,
+        typer.Option(hidden=True, help="As --make-groups, where another process makes them."),
+    ] = ""
     vm_config: Annotated[
         Path | None,
         typer.Option(

@@ -9,6 +9,7 @@ from stower.assembly import build_engine
 from stower.cli import serving_options
 from stower.cli.election_options import merge_leader_election
 from stower.cli.gates import features_of
+from stower.cli.group_making import kinds_of, with_group_making
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input
 from stower.cli.plugins import plugins_of
@@ -66,6 +67,8 @@ def read_setup(given: RunArguments) -> SchedulerSetup:
     try:
         document = read_yaml_document(given.config) if given.config else None
         document = with_vm_config(document, given.vm_config)
+        held = kinds_of(given.make_groups or given.hold_for_groups)
+        document = with_group_making(document, held)
     except InputError as error:
         raise bad_input(str(error)) from None
     features = features_of(given.feature_gates, Features(warm_pools=True))

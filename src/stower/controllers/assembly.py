@@ -1,6 +1,6 @@
 """Builds the controller managers of a cluster: kubelets, controllers, VMs, agents, pod groups."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from stower.controllers.cluster import Cluster
 from stower.controllers.cron_job import CronJobController
@@ -28,9 +28,12 @@ from stower.controllers.vm_migrations import VmMigrationController
 from stower.controllers.volumes import PersistentVolumeController
 
 
-def build_group_makers(served: Sequence[tuple[str, str]]) -> ControllerManager:
-    """What makes groups for pods that ask for it, for clusters that have controllers."""
-    return ControllerManager((PodGroupMaker(),), versions_of(served))
+def build_group_makers(
+    served: Sequence[tuple[str, str]], gang_kinds: Iterable[str] = ()
+) -> ControllerManager:
+    """What makes groups for pods that ask for it, and for those of these kinds, for clusters that
+    have controllers."""
+    return ControllerManager((PodGroupMaker(gang_kinds),), versions_of(served))
 
 
 def build_vm_controllers() -> ControllerManager:
@@ -46,10 +49,13 @@ def build_vm_agents() -> ControllerManager:
     return ControllerManager((VmAgentController(),))
 
 
-def build_controllers(cluster: Cluster, served: Sequence[tuple[str, str]]) -> ControllerManager:
+def build_controllers(
+    cluster: Cluster, served: Sequence[tuple[str, str]], gang_kinds: Iterable[str] = ()
+) -> ControllerManager:
     """Kubelets for the cluster's nodes, and every controller.
 
-    `served`: apiVersion and plural of all kinds in namespaces.
+    `served`: apiVersion and plural of all kinds in namespaces; `gang_kinds`: of which pods get a
+    group without asking.
     """
     return ControllerManager(
         (
@@ -63,7 +69,7 @@ def build_controllers(cluster: Cluster, served: Sequence[tuple[str, str]]) -> Co
             CronJobController(),
             PersistentVolumeController(),
             ResourceClaimController(),
-            PodGroupMaker(),
+            PodGroupMaker(gang_kinds),
             PodGroupProtectionController(),
             PresetNodeController(),
             DeviceTaintEvictionController(),

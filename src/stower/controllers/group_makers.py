@@ -1,9 +1,10 @@
-"""Creates PodGroups for pods that request a group with the scheduling gate stower.dev/pod-group.
+"""Creates PodGroups for pods that request a group with the scheduling gate stower.dev/pod-group,
+and for pods of kinds that are gangs (model/gang_kinds.py), where the scheduler holds these.
 
-For pods of workload controllers that do not create groups themselves. The gate keeps a pod from
-being scheduled before it is in its group. The controller creates the groups, adds the label that
-links the pod to its group, and removes the gate. A group is deleted with the object that it was
-created for; a group created for labels alone, with its last pod.
+For pods of workload controllers that do not create groups themselves. A pod is not scheduled before
+it is in its group. The controller creates the groups, adds the label that links the pod to its
+group, and removes the gate. A group is deleted with the object that it was created for; a group
+created for labels alone, with its last pod.
 """
 
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ from stower.controllers.objects import (
 )
 from stower.controllers.pods import is_finished
 from stower.controllers.runtime import MERGE, BaseController, ReconcileResult
+from stower.model.gang_kinds import gang_kind
 from stower.model.kinds.pod import POD_GROUP
 from stower.model.times import SECOND_NS, time_ns
 
@@ -37,21 +39,36 @@ class PodGroupMaker(BaseController):
     name = "pod-group-maker"
     kinds = ("pods", "jobs", "podgroups", "compositepodgroups")
 
-    def __init__(self) -> None:
+    def __init__(self, gang_kinds: Iterable[str] = ()) -> None:
+        """gang_kinds: of which pods get a group without asking."""
+        self._gang_kinds = frozenset(gang_kinds)
         self._told: dict[str, str] = {}  # by pod: why it gets no group
+
+    def _asks(self, pod: Object) -> bool:
+        if _has_gate(pod):
+            return True
+        if not self._gang_kinds or pod["spec"].get("nodeName") or _is_linked(pod):
+            return False
+        meta, owner = pod["metadata"], owner_of(pod)
+        kind = gang_kind(
+            meta.get("labels") or {},
+            meta.get("annotations") or {},
+            str(owner["kind"]) if owner is not None else "",
+        )
+        return kind in self._gang_kinds
 
     def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """Whoever asks; whoever waits for what is there now; groups that may be empty."""
         namespace = namespace_of(obj)
         if kind == "pods":
             was_told = key_of(obj) in self._told
-            found = [f"pods {key_of(obj)}"] if _has_gate(obj) or was_told else []
+            found = [f"pods {key_of(obj)}"] if self._asks(obj) or was_told else []
             names = dict.fromkeys(_group_name_of(one) for one in (old, obj) if one is not None)
             return [*found, *(f"podgroups {namespace}/{name}" for name in names if name)]
         found = [
             f"pods {key_of(pod)}"
             for pod in seen.list_namespace("pods", namespace)
-            if _has_gate(pod)
+            if self._asks(pod)
         ]
         return [*found, f"podgroups {key_of(obj)}"] if kind != "compositepodgroups" else found
 
@@ -59,7 +76,7 @@ class PodGroupMaker(BaseController):
         """Link a pod, or let a group go."""
         kind, _, key = key.partition(" ")
         obj = seen.get(kind, key)
-        if kind == "pods" and (obj is None or not _has_gate(obj)):
+        if kind == "pods" and (obj is None or not self._asks(obj)):
             self._told.pop(key, None)
         if obj is None or is_ending(obj):
             return
@@ -69,7 +86,7 @@ class PodGroupMaker(BaseController):
             self._reconcile_group(seen, obj, todo)
 
     def _link(self, seen: ObjectStore, pod: Object, todo: ReconcileResult) -> None:
-        if not _has_gate(pod) or is_finished(pod):
+        if not self._asks(pod) or is_finished(pod):
             return
         owner = owner_of(pod)
         version = str(owner.get("apiVersion", "")) if owner is not None else ""
@@ -88,9 +105,10 @@ class PodGroupMaker(BaseController):
             return
         if _make(seen, plan, todo):
             return
-        labels = {POD_GROUP: plan.own}
-        spec = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
-        todo.patch("pods", pod, {"metadata": {"labels": labels}, "spec": spec})
+        patch: Object = {"metadata": {"labels": {POD_GROUP: plan.own}}}
+        if _has_gate(pod):
+            patch["spec"] = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
+        todo.patch("pods", pod, patch)
 
     def _reconcile_group(self, seen: ObjectStore, group: Object, todo: ReconcileResult) -> None:
         """One of a Job needs as many pods as that runs; one that nobody owns goes with its pods."""
@@ -98,7 +116,7 @@ class PodGroupMaker(BaseController):
             self._follow(seen, group, todo)
             return
         for pod in seen.list_namespace("pods", namespace_of(group)):
-            if _group_name_of(pod) == name_of(group) or _has_gate(pod):
+            if _group_name_of(pod) == name_of(group) or self._asks(pod):
                 return
         due_ns = (time_ns(group["metadata"].get("creationTimestamp")) or 0) + EMPTY_NS
         if todo.now_ns < due_ns:
@@ -132,6 +150,12 @@ def _make(seen: ObjectStore, plan: GroupPlan, todo: ReconcileResult) -> bool:
 
 def _group_name_of(pod: Object) -> str:
     return str((pod["metadata"].get("labels") or {}).get(POD_GROUP) or "")
+
+
+def _is_linked(pod: Object) -> bool:
+    return bool(
+        _group_name_of(pod) or (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    )
 
 
 def _has_gate(pod: Object) -> bool:

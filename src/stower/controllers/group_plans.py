@@ -9,25 +9,21 @@ from typing import Any, Final, NamedTuple
 
 from stower.controllers.objects import Object, name_of, namespace_of, owner_of
 from stower.model import names
+from stower.model.gang_kinds import BY_LABEL, JOB_SET, KUEUE, LWS, PYTORCH
 from stower.model.kinds.pod_group import PREFERRED
 
 MIN_COUNT: Final = "stower.dev/min-count"
 MIN_GROUP_COUNT: Final = "stower.dev/min-group-count"
 COUNT_MAX: Final = 2**31 - 1
 
-# Of plain pods: the label that names the group, and where the number of its pods is.
-KUEUE: Final = "kueue.x-k8s.io/pod-group-name"
+# Where the number of pods in a group is.
 KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
-BY_LABEL: Final = (
-    "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io",
-    "pod-group.scheduling.sigs.k8s.io/name",
-)  # fmt: skip
 LABEL_COUNT: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
-LWS: Final = "leaderworkerset.sigs.k8s.io/name"
 LWS_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
-JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
 JOB_SET_JOBS: Final = "jobset.sigs.k8s.io/global-replicas"
+# Of a PyTorchJob: the number of its pods, in the environment that its operator gives them.
+PYTORCH_COUNT: Final = "PET_NNODES"
 REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
 WISHED: Final = "kueue.x-k8s.io/podset-preferred-topology"
 
@@ -66,6 +62,10 @@ def plan_of(pod: Object, job: Object | None) -> GroupPlan:
     if LWS in labels:
         name = f"{labels[LWS]}-{labels.get(LWS_INDEX, '0')}"
         return _plan_single_group(pod, name, _count(notes, LWS_SIZE, notes))
+    if PYTORCH in labels:
+        return _plan_single_group(
+            pod, labels[PYTORCH], _count(_environment(pod), PYTORCH_COUNT, notes)
+        )
     if job is None:
         raise GroupPlanError(
             f"the pod has no Job as controller, nor a label {KUEUE}, {BY_LABEL[0]} or {LWS}"
@@ -82,6 +82,16 @@ def plan_of(pod: Object, job: Object | None) -> GroupPlan:
         )
     whole = _composite(pod, root, jobs, owner_of(job))
     return GroupPlan((whole, _pods(pod, name_of(job), count, owner_of(pod), root)))
+
+
+def _environment(pod: Object) -> Object:
+    """The values that a pod's containers have in their environment, by name."""
+    return {
+        str(one.get("name")): str(one.get("value"))
+        for container in pod["spec"].get("containers") or ()
+        for one in container.get("env") or ()
+        if "value" in one
+    }
 
 
 def _plan_single_group(pod: Object, name: str, count: int, job: Object | None = None) -> GroupPlan:

@@ -74,6 +74,7 @@ class ReasonCode(StrEnum):
     IMAGES_MISSING = "ImagesMissing"
     VM_ROOM_INSUFFICIENT = "VMRoomInsufficient"
     GROUP_NOT_FOUND = "GroupNotFound"
+    GROUP_NOT_MADE = "GroupNotMade"
     GROUP_MEMBERS_MISSING = "GroupMembersMissing"
     GROUP_GATED = "GroupGated"
     GROUP_ROOM_INSUFFICIENT = "GroupRoomInsufficient"
@@ -91,6 +92,7 @@ class ReasonCode(StrEnum):
 # Parts of the reasons' texts, and the code that each stands for; the first that is found counts.
 REASON_TEXTS: Final = (
     ("(missing required label)", ReasonCode.TOPOLOGY_LABEL_MISSING),
+    ("waiting for its pod group to be made", ReasonCode.GROUP_NOT_MADE),
     ("tree to meet quorum", ReasonCode.GROUP_MEMBERS_MISSING),
     ('pod group "', ReasonCode.GROUP_NOT_FOUND),
     ("waiting for minCount pods", ReasonCode.GROUP_MEMBERS_MISSING),

@@ -165,6 +165,12 @@ async def _get_json(client: Client, path: str) -> Any:
     return msgspec.json.decode(answer.body)
 
 
+def check_has_groups(served: list[tuple[str, str]]) -> None:
+    """Raises ShellError where the server has no pod groups."""
+    if not any(plural == "podgroups" for _, plural in served):
+        raise ShellError("the server has no podgroups: run `kubectl apply -k deploy/groups/crds`")
+
+
 async def run_controllers(
     kubeconfig: Path | None,
     context: str,

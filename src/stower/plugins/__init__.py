@@ -8,6 +8,7 @@ from stower.plugins.default_binder import DefaultBinder
 from stower.plugins.default_preemption import DefaultPreemption
 from stower.plugins.dynamic_resources import DynamicResources
 from stower.plugins.fragmentation import Fragmentation
+from stower.plugins.group_making import GroupMaking
 from stower.plugins.image_locality import ImageLocality
 from stower.plugins.image_readiness import ImageReadiness
 from stower.plugins.inter_pod_affinity import InterPodAffinity
@@ -57,4 +58,5 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     NominatedVms,
     ImageReadiness,
     WarmCapacity,
+    GroupMaking,
 )

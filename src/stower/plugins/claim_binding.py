@@ -157,7 +157,8 @@ class ClaimBinding:
             meta = current_claim.metadata
             if meta.uid != decision.claim.metadata.uid or meta.deletion_timestamp is not None:
                 continue
-            if decision.shared is not None and self._waits_for_other(decision, meta, state.now_ns):
+            # A pod that has given up only asks what became of its write: nobody wakes it later.
+            if not self._is_released and self._waits_for_other(decision, meta, state.now_ns):
                 continue
             base_version = self._base_versions.get(decision.key)
             if base_version is not None and is_same_or_newer(base_version, meta.resource_version):
@@ -178,8 +179,7 @@ class ClaimBinding:
     def _waits_for_other(self, decision: ClaimDecision, meta: ObjectMeta, now_ns: int) -> bool:
         """Returns whether another pod has written on this version: all but one would conflict."""
         shared = decision.shared
-        assert shared is not None
-        if shared.writer in (None, self):
+        if shared is None or shared.writer in (None, self):
             return False
         if not is_same_or_newer(shared.base_version, meta.resource_version):
             self._conflict_times_ns.pop(decision.key, None)

@@ -163,7 +163,7 @@ class PodTopologySpread(Plugin):
         ):
             key = constraint.key
             is_per_node = state.labels.is_unique_per_node(key, state.node_count)
-            if not is_per_node or not constraint.matches(pod):
+            if not is_per_node or not constraint.matches(pod) or not _counts_pods(constraint):
                 continue
             smallest = 0
             if _has_least(constraint, domains):
@@ -193,7 +193,8 @@ class PodTopologySpread(Plugin):
                 constraint_key = msgspec.msgpack.encode(constraint)
                 key = (constraint_key, counts.tobytes(), eligible.tobytes())
                 if key not in found:
-                    matched = frozenset(e.uid for e in pods if constraint.matches(e.pod))
+                    counted = pods if _counts_pods(constraint) else ()
+                    matched = frozenset(e.uid for e in counted if constraint.matches(e.pod))
                     codes = np.where(
                         eligible, state.labels.codes(constraint.key, state.all_rows), 0
                     )
@@ -384,9 +385,7 @@ class PodTopologySpread(Plugin):
 
     def _tally(self, pod: Pod, state: ClusterState, constraint: SpreadConstraint) -> Tally | None:
         """Returns the tally of pods that the selector matches; None for an empty selector."""
-        if constraint.selector is None or not (
-            constraint.selector.match_labels or constraint.selector.match_expressions
-        ):
+        if constraint.selector is None or not _counts_pods(constraint):
             return None
         namespaces = frozenset((pod.metadata.namespace,))
         return state.tally((namespaces, constraint.selector), live=True)
@@ -526,6 +525,12 @@ def _is_schedulable_after_node_change(
 def _weight(size: int) -> float:
     """Returns the logarithm that keeps large topologies from outweighing small ones."""
     return math.log(size + 2)
+
+
+def _counts_pods(constraint: SpreadConstraint) -> bool:
+    """Returns whether placed pods count: an empty selector matches the pod itself alone."""
+    selector = constraint.selector
+    return selector is not None and bool(selector.match_labels or selector.match_expressions)
 
 
 def _has_least(constraint: SpreadConstraint, domains: Bools) -> bool:

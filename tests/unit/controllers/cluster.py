@@ -11,6 +11,7 @@ from stower.api.server import Api
 from stower.api.watches import Watch
 from stower.apiserver.tables import load_registry
 from stower.assembly import build_engine
+from stower.cli.group_making import with_group_making
 from stower.controllers.assembly import build_controllers
 from stower.controllers.cluster import read_cluster
 from stower.controllers.runtime import RESOURCES, path_to
@@ -42,6 +43,7 @@ class Cluster:
         scheduler: bool = True,
         version: str = "1.36",
         configuration: Object | None = None,
+        gang_kinds: tuple[str, ...] = (),
     ) -> None:
         registry = load_registry(version, SERVE)
         self.api = Api(registry, seed=1, plugins=frozenset(("TaintNodesByCondition",)))
@@ -50,7 +52,8 @@ class Cluster:
         self.api.store.visible = self.api.store.revision
         inside = [(r.api_version, r.plural) for r in registry.resources() if r.namespaced]
         self.cluster = read_cluster(document or pools())
-        self.actors = build_controllers(self.cluster, inside)
+        self.actors = build_controllers(self.cluster, inside, gang_kinds)
+        configuration = with_group_making(configuration, gang_kinds)
         self.engine: Engine | None = build_engine(configuration, seed=1) if scheduler else None
         self.requests: list[tuple[str, str, int]] = []
         self.failing: list[tuple[str, str]] = []  # method and path of requests that fail once

@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
+from stower.assembly import build_engine
+from stower.cli.group_making import kinds_of, with_group_making
+from stower.cli.inputs import InputError
 from stower.controllers.group_makers import GATE
+from stower.model.gang_kinds import KINDS
 from tests.unit.controllers.cluster import Cluster, Object, pools
 
 ASKS = {"schedulingGates": [{"name": GATE}]}
@@ -179,3 +183,90 @@ def test_a_group_whose_pod_was_linked_elsewhere_goes(cluster: Cluster) -> None:
     assert ["g"] == [*cluster.all("podgroups")]
     cluster.patch("pods", "p", {"metadata": {"labels": {"stower.dev/pod-group": None}}})
     cluster.until(lambda: not cluster.all("podgroups"))
+
+
+@pytest.fixture(params=["1.36", "1.37"])
+def making(request: pytest.FixtureRequest) -> Cluster:
+    """A cluster in which pods of all kinds of gangs get a group without asking."""
+    room = pools(2, capacity={"cpu": "2"})
+    return Cluster(room, version=request.param, gang_kinds=KINDS)
+
+
+def plain(name: str, labels: Any, annotations: Any = None, **spec: Any) -> Object:
+    """A pod as operators make it: it has no scheduling gate."""
+    made = asking(name, {"labels": labels, "annotations": annotations or {}})
+    del made["spec"]["schedulingGates"]
+    made["spec"] |= spec
+    return made
+
+
+def test_pods_of_gangs_need_no_gate(making: Cluster) -> None:
+    """A LeaderWorkerSet's: the first pod is held until its group is made, and the gang is whole."""
+    labels = {f"{LWS}/name": "llm", f"{LWS}/group-index": "0"}
+    making.create("pods", plain("llm-0", labels, {f"{LWS}/size": "2"}))
+    making.advance(10)
+    assert (2, 0) == (minimum(making, "llm-0"), placed(making))
+    making.create("pods", plain("llm-0-1", labels, {f"{LWS}/size": "2"}))
+    making.advance(10)
+    assert 2 == placed(making)
+
+
+def test_a_pytorch_job_says_how_many_pods_it_has_in_their_environment(making: Cluster) -> None:
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "bert", "uid": "u",
+             "controller": True}  # fmt: skip
+    for i in range(2):
+        pod = plain(f"bert-worker-{i}", {"training.kubeflow.org/job-name": "bert"})
+        pod["spec"]["containers"][0]["env"] = [{"name": "PET_NNODES", "value": "2"}]
+        pod["metadata"]["ownerReferences"] = [owner]
+        making.create("pods", pod)
+        making.advance(10)
+        assert (2, 2 * i) == (minimum(making, "bert"), placed(making))
+
+
+def test_a_plain_job_is_a_gang_where_it_says_so(making: Cluster) -> None:
+    for name, meta in (("plain", {}), ("gang", {"annotations": {"stower.dev/gang": "true"}})):
+        made = job(name, 2, meta)
+        del made["spec"]["template"]["spec"]["schedulingGates"]
+        making.create("jobs", made)
+    making.advance(20)
+    assert ["gang"] == [*making.all("podgroups")]
+    assert 4 == placed(making)
+
+
+def test_a_pod_may_say_that_it_is_no_gangs(making: Cluster) -> None:
+    """A gang waits for all pods; those of this set start one after another."""
+    labels = {f"{LWS}/name": "llm", f"{LWS}/group-index": "0"}
+    notes = {f"{LWS}/size": "2", "stower.dev/gang": "false"}
+    making.create("pods", plain("llm-0", labels, notes))
+    making.advance(10)
+    assert {} == making.all("podgroups")
+    assert 1 == placed(making)
+
+
+def test_a_held_pod_is_told_what_is_missing(making: Cluster) -> None:
+    making.create("pods", plain("p", {"kueue.x-k8s.io/pod-group-name": "g"}))
+    making.advance(10)
+    assert 0 == placed(making)
+    events = making.get("/api/v1/namespaces/default/events")["items"]
+    (said,) = [event["message"] for event in events if event["reason"] == "NoPodGroup"]
+    assert "kueue.x-k8s.io/pod-group-total-count does not give the number of pods" in said
+
+
+def test_pods_on_nodes_and_pods_in_groups_are_left_alone(making: Cluster) -> None:
+    labels = {"scheduling.x-k8s.io/pod-group": "g"}
+    making.create("pods", plain("on-node", labels, nodeName="node-1"))
+    making.advance(10)
+    assert {} == making.all("podgroups")
+
+
+def test_kinds_are_named_or_all() -> None:
+    assert KINDS == kinds_of("all")
+    assert ("job", "jobset") == kinds_of("job,jobset,job")
+    assert () == kinds_of("")
+    with pytest.raises(InputError, match="got 'jobs', want all or some of jobset,"):
+        kinds_of("jobs")
+    profile = {"schedulerName": "s", "plugins": {"score": {"disabled": [{"name": "*"}]}}}
+    document = with_group_making({"profiles": [profile]}, ("job",))
+    assert document is not None
+    engine = build_engine(document)
+    assert "GroupMaking" in engine.profiles["s"].plugins

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from stower.cli import simulated_clusters
+from stower.cli.group_making import kinds_of
+from stower.cli.inputs import InputError
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
-from stower.cli.output import console, failure
+from stower.cli.output import bad_input, console, failure
 from stower.cli.shutdown import WithParent, stop_event, wait_for_go
 from stower.controllers.assembly import build_controllers
 from stower.controllers.runtime import ControllerManager
@@ -40,6 +42,12 @@ def run(
     node_pods: simulated_clusters.NodePods = 110,
     zones: simulated_clusters.Zones = "",
     cluster: simulated_clusters.ClusterFile = None,
+    make_groups: Annotated[
+        str,
+        typer.Option(
+            metavar="KINDS", help="Make pod groups for held pods, as `stower run --make-groups`."
+        ),
+    ] = "",
     v: Verbosity = 0,
     logging_format: LoggingFormat = Format.TEXT,
     with_parent: WithParent = False,
@@ -49,6 +57,10 @@ def run(
         nodes, node_cpu, node_memory, node_pods, zones, cluster
     )
     set_up(v, logging_format)
+    try:
+        gang_kinds = kinds_of(make_groups)
+    except InputError as error:
+        raise bad_input(str(error)) from None
 
     def on_ready(server: str) -> None:
         count = sum(pool.count for pool in described.pools)
@@ -59,7 +71,7 @@ def run(
         return stop_event(with_parent)
 
     def build(served: list[tuple[str, str]]) -> ControllerManager:
-        return build_controllers(described, served)
+        return build_controllers(described, served, gang_kinds)
 
     wait_for_go(with_parent)
     try:

@@ -4,16 +4,22 @@ The groups follow Jobs, JobSets, LeaderWorkerSet replicas and labels of pods.
 """
 
 import asyncio
+from typing import Annotated
+
+import typer
 
 from stower.cli.cluster_options import Context, Kubeconfig
+from stower.cli.group_making import kinds_of
+from stower.cli.inputs import InputError
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
-from stower.cli.output import console, failure
+from stower.cli.output import bad_input, console, failure
 from stower.cli.shutdown import stop_event
 from stower.controllers.assembly import build_group_makers
 from stower.controllers.group_makers import GATE
 from stower.controllers.runtime import ControllerManager
-from stower.live.controllers import run_controllers
+from stower.live.controllers import check_has_groups, run_controllers
 from stower.live.shell import ShellError
+from stower.model.gang_kinds import KINDS
 
 NAME = "make-groups"
 EPILOG = f"""
@@ -30,6 +36,14 @@ scheduling gate {GATE}, links the pods to the group and removes the gate.
 
 
 def run(
+    kinds: Annotated[
+        str,
+        typer.Option(
+            metavar="KINDS",
+            help="Also for pods without the gate that the scheduler holds (plugin GroupMaking): "
+            f"all, or some of {','.join(KINDS)}.",
+        ),
+    ] = "",
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     v: Verbosity = 0,
@@ -37,13 +51,14 @@ def run(
 ) -> None:
     """Create pod groups for pods with the scheduling gate for it, until stopped."""
     set_up(v, logging_format)
+    try:
+        gang_kinds = kinds_of(kinds)
+    except InputError as error:
+        raise bad_input(str(error)) from None
 
     def build(served: list[tuple[str, str]]) -> ControllerManager:
-        if not any(plural == "podgroups" for _, plural in served):
-            raise ShellError(
-                "the server has no podgroups: run `kubectl apply -k deploy/groups/crds`"
-            )
-        return build_group_makers(served)
+        check_has_groups(served)
+        return build_group_makers(served, gang_kinds)
 
     def on_ready(server: str) -> None:
         text = f"Creating groups on {server} for pods with the gate {GATE}. Stop it with Ctrl-C."

@@ -4,10 +4,13 @@ import asyncio
 import secrets
 import socket
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import typer
 from rich.console import Console
 
+from stower.cli.group_making import kinds_of
 from stower.cli.logs import set_up
 from stower.cli.output import Output, bad_input, console, failure
 from stower.cli.recordings import recorder_of
@@ -24,9 +27,12 @@ from stower.cli.shadow_report import JudgementPrinter as ShadowTelling
 from stower.cli.shadow_report import report
 from stower.cli.shutdown import stop_event, wait_for_go
 from stower.cli.verb_arguments import with_arguments
+from stower.controllers.assembly import build_group_makers
+from stower.controllers.runtime import ControllerManager
 from stower.engine.engine import Engine
 from stower.framework.observer import Observer
 from stower.framework.stopwatch import DISABLED_STOPWATCH, Stopwatch
+from stower.live.controllers import check_has_groups, run_controllers
 from stower.live.decision_log import DecisionLog
 from stower.live.scheduler import Options
 from stower.live.shadow import ShadowComparer
@@ -55,6 +61,8 @@ Examples:
   stower run --config vms.yaml --agents 127.0.0.1:10299
 
   stower run --dry-run --config scheduler.yaml --for 10m -o json
+
+  stower run --make-groups jobset,leaderworkerset
 
 Schedules the pods whose schedulerName is one of the configuration's profiles (without a
 configuration: default-scheduler). Stop the cluster's own scheduler first, or rename the profile.
@@ -97,7 +105,9 @@ def run(given: RunArguments) -> None:
         return event
 
     try:
-        engine = asyncio.run(run_scheduler(place, build, options, around, on_ready, stop))
+        running = run_scheduler(place, build, options, around, on_ready, stop)
+        kinds = kinds_of(given.make_groups)
+        engine = asyncio.run(_with_maker(running, place, kinds, stop) if kinds else running)
     except ShellError as error:
         raise failure(str(error)) from None
     finally:
@@ -108,6 +118,33 @@ def run(given: RunArguments) -> None:
     if shadow is not None and engine is not None:
         if not report(shadow, shadow.judge_pending_pods(engine), given.output):
             raise typer.Exit(1)
+
+
+async def _with_maker(
+    running: Coroutine[Any, Any, Engine | None],
+    place: KubeconfigFlags,
+    kinds: tuple[str, ...],
+    make_stop_event: Callable[[], asyncio.Event],
+) -> Engine | None:
+    """Runs a scheduler, and what makes groups for pods of these kinds. Raises ShellError."""
+
+    def build(served: list[tuple[str, str]]) -> ControllerManager:
+        check_has_groups(served)
+        return build_group_makers(served, kinds)
+
+    making = asyncio.create_task(
+        run_controllers(place.kubeconfig, place.context, build, lambda _: None, make_stop_event)
+    )
+    scheduling = asyncio.create_task(running)
+    try:
+        await asyncio.wait((making, scheduling), return_when=asyncio.FIRST_COMPLETED)
+        if making.done() and making.exception() is not None:
+            making.result()
+        return await scheduling
+    finally:
+        for task in (making, scheduling):
+            task.cancel()
+        await asyncio.gather(making, scheduling, return_exceptions=True)
 
 
 def _options(given: RunArguments, setup: SchedulerSetup, shadow: ShadowComparer | None) -> Options:

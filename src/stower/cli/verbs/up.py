@@ -20,6 +20,7 @@ from stower.assembly import build_engine
 from stower.cli import simulated_clusters
 from stower.cli.cluster_options import State
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
+from stower.cli.group_making import ALL
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.large_objects import LARGE_OBJECTS_MAX, LargeObjectsMax, large_objects_bytes
 from stower.cli.output import bad_input, console, failure, note
@@ -184,6 +185,7 @@ def _scheduler_command(given: UpArguments) -> list[str]:
     """Returns the command line of the scheduler."""
     state = given.state
     made = ["run", "--kubeconfig", str((state / "kubeconfig").resolve()), "--no-leader-elect"]
+    made += ["--hold-for-groups", ALL]
     made += ["--port", str(given.dashboard_port), "--token-file", str((state / TOKEN).resolve())]
     if given.config:
         made += ["--config", str(Path(given.config).resolve())]
@@ -211,7 +213,7 @@ async def _up(
     kubeconfig = (state / "kubeconfig").resolve()
     logs = state / LOGS
     actors = ["actors", "--kubeconfig", str(kubeconfig)]
-    actors += ["--cluster", str((state / CLUSTER).resolve())]
+    actors += ["--cluster", str((state / CLUSTER).resolve()), "--make-groups", ALL]
     others = [Child("actors", actors, logs / "actors.log")]
     if scheduling is not None:
         others.insert(0, Child("scheduler", scheduling, logs / "scheduler.log"))

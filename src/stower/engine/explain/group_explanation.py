@@ -22,7 +22,7 @@ from stower.state.cluster import ClusterState
 from stower.state.groups import GroupKey, group_key
 
 SHOWN: Final = 5
-NODES_ADDED_MAX: Final = 256
+NODES_ADDED_MAX: Final = 64
 # Requirements of which changes are tried: each takes a few searches.
 TRIED_MAX: Final = 24
 HOSTNAME: Final = "kubernetes.io/hostname"

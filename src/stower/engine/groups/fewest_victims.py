@@ -12,6 +12,7 @@ from stower.groups.units import Unit
 from stower.state.budgets import Budgets
 from stower.state.pod_entry import PodEntry
 
+LOWEST: Final = -(1 << 31)  # no priority is lower
 # So many units have 256 sets, most of which need not be tried.
 UNITS_MAX: Final = 8
 
@@ -20,8 +21,9 @@ PlaceWithout = Callable[[Sequence[Unit]], Plan]
 
 
 class FewestVictims:
-    """The search for one tree. Of the sets that are enough, the best has the fewest pods whose
-    budget forbids it, then the fewest units, then the least important ones."""
+    """The search for one tree. Of sets that are enough, the best has the lowest priorities, then
+    the fewest pods whose budget forbids it, then the fewest units, then the least important ones.
+    """
 
     def __init__(self, budgets: Budgets, place_without: PlaceWithout, is_monotonic: bool) -> None:
         """is_monotonic: whether a set is not enough if a larger one is not."""
@@ -57,9 +59,10 @@ class FewestVictims:
         rest = sorted(everyone - needed)
         every = [needed | set(more) for k in range(len(rest) + 1) for more in combinations(rest, k)]
 
-        def key(chosen: frozenset[int]) -> tuple[int, int, list[int]]:
+        def key(chosen: frozenset[int]) -> tuple[int, int, int, list[int]]:
             leaving = self._those(ranked, chosen)
-            return self._violations(leaving), len(chosen), [-i for i in sorted(chosen)]
+            top = max((unit.priority for unit in leaving), default=LOWEST)
+            return top, self._violations(leaving), len(chosen), [-i for i in sorted(chosen)]
 
         return iter(sorted(every, key=key))
 

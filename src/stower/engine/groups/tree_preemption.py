@@ -76,6 +76,8 @@ class TreePreemption:
         evicted = [entry for unit in lower for entry in unit.pods]
         if not self._may_be_sufficient(profile, tree, pending, evicted):
             return VictimPlan([], [], NOT_HELPFUL)
+        if len(lower) <= UNITS_MAX and self._needs_others(profile, pending):
+            return self._fewest(profile, tree, pending, lower)  # all of them may be too many
         found = self._find_without(profile, tree, pending, lower)
         if not found.plan:
             is_futile = not found.exhausted
