@@ -101,7 +101,7 @@ PAGES = {
     "1": "canvas.map[aria-label^='23 nodes']",
     "2": "a:text-is('default/huge')",
     "3": "h2:has-text('Last decisions')",
-    "4": "ul.tree li:has-text('wide-ring'):has-text('waiting')",
+    "4": "ul.tree li:has-text('wide-ring'):has-text('impossible')",
     "5": "tr:has-text('gpu-1'):has-text('of 40Gi memory') .meter i",
     "6": "svg.ladder text:has-text('fabric.example.com')",
     "7": "tr:has-text('default/pg-1') .meter i",

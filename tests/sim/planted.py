@@ -497,7 +497,7 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "machines": (Planted(target_left, 5), Planted(all_at_once, 0), Planted(source_left, 0)),
     "room": (Planted(wanted_less, 0), Planted(ports_shared, 5)),
     "bindings": (Planted(confirmation_missed, 0), Planted(moved, 3)),
-    "futile-allocations": (Planted(groups_ask_at_once, 26), Planted(members_ask_alone, 26)),
+    "futile-allocations": (Planted(groups_ask_at_once, 26), Planted(members_ask_alone, 9)),
     "gangs": (Planted(half_is_enough, 0), Planted(anywhere, 9)),
     "forgotten": (Planted(unheard, 0), Planted(dropped_after_an_error, 2)),
     "assumptions": (Planted(never_sent_again, 2), Planted(never_confirmed, 0)),
