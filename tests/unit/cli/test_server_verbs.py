@@ -45,6 +45,26 @@ def test_run_binds_pods_until_stopped(
     assert "byte for byte" in invoke("replay", recording).stdout
 
 
+def test_run_makes_groups_for_pods_of_gangs_that_have_no_gate(
+    fake: FakeApi, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is held until its group is there, and both are placed together."""
+    key = "leaderworkerset.sigs.k8s.io"
+    for name in ("llm-0", "llm-0-1"):
+        meta = {"labels": {f"{key}/name": "llm"}, "annotations": {f"{key}/size": "2"}}
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        fake.call("POST", PODS, {"metadata": {"name": name, **meta}, "spec": spec})
+    bindings = [("POST", f"{PODS}/{name}/binding") for name in ("llm-0", "llm-0-1")]
+    monkeypatch.setattr(
+        run, "stop_event", stop_when(lambda: all(one in fake.sent for one in bindings))
+    )
+    told = invoke("run", "--kubeconfig", kubeconfig, "--no-leader-elect", "--make-groups", "all")
+    assert 0 == told.exit_code, told.stderr
+    made = [i for i, (method, path) in enumerate(fake.sent) if path.endswith("/podgroups")
+            and method == "POST"]  # fmt: skip
+    assert made[0] < min(fake.sent.index(one) for one in bindings)
+
+
 def test_run_logs_decisions_and_serves_its_state(
     fake: FakeApi, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +138,7 @@ def test_a_server_that_refuses_the_scheduler_is_an_error(
         (("--record", "r", "--record-max", "1"), "--record-max: got '1', want a size of "),
         (("--leader-elect-lease-duration", "1s"), "leaseDuration"),
         (("--config", "gone.yaml"), "gone.yaml: "),
+        (("--make-groups", "jobs"), "--make-groups: got 'jobs', want all or some of jobset,"),
     ],
 )
 def test_options_of_run_that_make_no_sense_are_refused(
