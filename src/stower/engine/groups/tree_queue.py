@@ -271,9 +271,11 @@ class TreeQueue:
         tree, members = self.tree(queued.root), queued.members
         others = self._state.other_scheduler_pods
         if is_quick or (len(members) < 3 and not others):
-            first, last = next(iter(members.values())).pod, next(reversed(members.values())).pod
-            is_alike = first.priority == last.priority and (
-                first.spec.preemption_policy == last.spec.preemption_policy
+            first = next(iter(members.values())).entry.pod.spec
+            last = next(reversed(members.values())).entry.pod.spec
+            is_alike = first is last or (
+                first.priority == last.priority
+                and first.preemption_policy == last.preemption_policy
             )
             if is_alike and tree.groups and not tree.invalid:
                 return ""
