@@ -385,7 +385,9 @@ class PodTopologySpread(Plugin):
 
     def _tally(self, pod: Pod, state: ClusterState, constraint: SpreadConstraint) -> Tally | None:
         """Returns the tally of pods that the selector matches; None for an empty selector."""
-        if constraint.selector is None or not _counts_pods(constraint):
+        if constraint.selector is None or not (
+            constraint.selector.match_labels or constraint.selector.match_expressions
+        ):
             return None
         namespaces = frozenset((pod.metadata.namespace,))
         return state.tally((namespaces, constraint.selector), live=True)

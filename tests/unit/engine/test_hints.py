@@ -227,10 +227,11 @@ CASES: dict[str, list[Case]] = {
         )
     ],
 }  # fmt: skip
-# NodeName's pods go to no queue (they have a node), AutoscaleEnforcer and NominatedVms are in no
-# default profile (their cases: tests/vms/test_placement.py), and the others refuse nobody.
+# NodeName's pods go to no queue (they have a node), AutoscaleEnforcer, NominatedVms and GroupMaking
+# are in no default profile (their cases: tests/vms/test_placement.py,
+# tests/unit/controllers/test_group_makers.py), and the others refuse nobody.
 WITHOUT = {
-    "PrioritySort", "NodeName", "NodeResourcesBalancedAllocation", "ImageLocality",
+    "GroupMaking", "PrioritySort", "NodeName", "NodeResourcesBalancedAllocation", "ImageLocality",
     "DynamicResources", "NegotiatedResources", "DefaultPreemption", "DefaultBinder",
     "Fragmentation", "AutoscaleEnforcer", "NominatedVms", "ImageReadiness", "WarmCapacity",
 }  # fmt: skip
