@@ -117,14 +117,17 @@ class TreePreemption:
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
     ) -> VictimPlan:
         """Returns the best set of these, which are few."""
-        search = FewestVictims(
-            self._state.budgets,
-            lambda leaving: self._find_without(profile, tree, pending, leaving).plan,
-            not self._needs_others(profile, pending),
-        )
-        found = search.find(chosen)
+
+        def place_without(leaving: Sequence[Unit]) -> Plan:
+            evicted = [entry for unit in leaving for entry in unit.pods]
+            if not self._may_be_sufficient(profile, tree, pending, evicted):
+                return []  # which is counted in a tenth of the time
+            return self._find_without(profile, tree, pending, leaving).plan
+
+        is_monotonic = not self._needs_others(profile, pending)
+        found = FewestVictims(self._state.budgets, place_without, is_monotonic).find(chosen)
         if found is None:
-            return VictimPlan([], [], NOT_HELPFUL)
+            return VictimPlan([], [], NOT_HELPFUL, is_futile=True)
         plan, victims = found
         return VictimPlan(plan, [entry for unit in victims for entry in unit.pods])
 
