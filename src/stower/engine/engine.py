@@ -8,7 +8,7 @@ logs or reads a clock. Every write is answered later by WriteOk, WriteFailed or 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from stower.engine.attempt_costs import FREE, AttemptCosts
+from stower.engine.attempt_costs import COUNTED, AttemptCosts
 from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.binding.pending_writes import PendingWrites
 from stower.engine.companions import CompanionOwner, Companions
@@ -255,7 +255,7 @@ class Engine:
             except Exception as error:
                 if self._end_attempt(entity, error, first_id):
                     return True
-            if terms.visits > FREE:
+            if terms.visits > COUNTED:
                 self._costs.charge(namespace_of(entity), terms.visits, now_ns)
             visits, tallies.visits = visits + tallies.visits, 0
             if visits > self.limits.visits_per_step_max:

@@ -28,6 +28,8 @@ UNUSED_BYTES_MAX: Final = 2 * 1024 * 1024
 # Of affinities, of labels of classes of pods, and of the terms that each class matches.
 KEYS_BYTES_MAX: Final = 8 * 1024 * 1024
 LABEL_BYTES: Final = 100
+# What it takes to match a selector, in visits.
+VISITS_PER_MATCH: Final = 5
 POINTER_BYTES: Final = 9  # of a list, some spare ones included
 # Of one pod that another scheduler placed; plugins.bounds refuses to place a pod with more.
 TERMS_MAX: Final = 100
@@ -198,6 +200,8 @@ class CarriedTerms:
             candidates = [*own.candidates(labels, first)]
             candidates += others.candidates(labels, first_of_others)
             new = [term for term in candidates if term.matches(pod, namespace_labels)]
+            compared = sum(term.owner == meta.namespace for term in candidates)
+            self.visits += compared * VISITS_PER_MATCH
             self._count_key(len(new) * POINTER_BYTES)
             seen.terms += new
             seen.own_count += sum(term.owner == meta.namespace for term in new)
