@@ -468,15 +468,15 @@ class PodTopologySpread(Plugin):
         ]
         if not hard:
             return False  # nothing is refused for soft constraints
+        old, new = event.old_pod, event.pod
+        for other in (old, new):
+            if other is not None and other.metadata.namespace != pod.metadata.namespace:
+                return False  # before anything is read: a pod may have a hundred constraints
         constraints = tuple(resolve_constraint(c, pod) for c in hard)
         if event.node is not None or event.old_node is not None:
             return _is_schedulable_after_node_change(constraints, event.old_node, event.node)
         if event.change & Change.OWN_TOLERATIONS and any(t.honors_taints for t in constraints):
             return True
-        old, new = event.old_pod, event.pod
-        for other in (old, new):
-            if other is not None and other.metadata.namespace != pod.metadata.namespace:
-                return False
         if not pod_constraints:
             return True  # defaults: their selector depends on the state, which hints do not have
         if event.change & Change.OWN_LABELS and is_match_label_changed(pod_constraints, old, new):
