@@ -21,6 +21,11 @@ from stower.groups.search import ENOUGH, Search
 # For the exact model of the whole tree; twice as many once an attempt was given up. Larger ones do
 # not get through their root in 10 s.
 VARIABLES_MAX: Final = 20_000
+# So many variables at most are solved within a few milliseconds, sooner than all rounds of the
+# search are over.
+SMALL: Final = 1_000
+# Rounds of the search before a small problem is solved.
+FIRST_ROUNDS: Final = 2
 # The solver's calls back times the variables of its model; 2 to 10 µs each, 2 s in all.
 WORK_MAX: Final = 200_000
 # The solver cannot be interrupted: nobody else is served while it works.
@@ -66,6 +71,10 @@ def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
     if bounds.lacking >= 0:
         return InfeasibleProblem(bounds.lacking, "counting")
     search = Search(problem, bounds, effort)
+    if work and _size_of(problem) <= SMALL and search.run(last=FIRST_ROUNDS) is None:
+        answer = _solve_exactly(problem, bounds, work, search.board.packings, SMALL)
+        if isinstance(answer, InfeasibleProblem):
+            return answer
     best, stage, searched = search.run(), "search", search.board.packings
     if best is None and work and not problem.rules:  # which reach beyond a subtree
         repair = RepairSearch(problem, bounds, effort)
@@ -75,6 +84,11 @@ def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
         most = VARIABLES_MAX * min(effort, 2)
         return _solve_exactly(problem, bounds, work, searched, most)
     return FoundPlacement(_check(problem, best), stage, best.count >= ENOUGH * bounds.pods_max)
+
+
+def _size_of(problem: Problem) -> int:
+    """Returns about how many variables the exact model has, without building it."""
+    return problem.node_count * sum(len(group.parts) for group in problem.groups)
 
 
 def _solve_exactly(

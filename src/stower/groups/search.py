@@ -162,26 +162,30 @@ class Search:
         self.policy = POLICIES[0]
         self.domains_tried = DOMAINS_TRIED
         self.domain_of: dict[int, int] = {}  # of the groups that are placed
+        self._round = 0
+        self._best: Placement | None = None
         self._hardness = [self._hard(g) for g in range(len(problem.groups))]
         # Parts of a group, those first that take most of what is scarce.
         self._big_first = [self._by_size(group) for group in problem.groups]
 
-    def run(self, rounds: int = ROUNDS_MAX) -> Placement | None:
-        """Returns the best placement of all rounds; None if no round succeeded."""
-        best: Placement | None = None
+    def run(self, last: int = ROUNDS_MAX) -> Placement | None:
+        """Goes on up to this round, times the effort; returns the best placement of all so far,
+        None if no round succeeded."""
         enough = ENOUGH * self.bounds.pods_max
-        for i in range(rounds * self.effort):
+        while self._round < last * self.effort:
+            if self._best is not None and self._best.count >= enough:
+                break
             if self.board.packings > PACKINGS_MAX * self.effort:
                 break
+            i = self._round
+            self._round += 1
             self.policy = POLICIES[i % len(POLICIES)]
             some = DOMAINS_TRIED if i < len(POLICIES) else DOMAINS_TRIED_LATER
             self.domains_tried = some * self.effort
             found = self._run_round()
-            if found is not None and (best is None or found.count > best.count):
-                best = found
-                if best.count >= enough:
-                    break
-        return best
+            if found is not None and (self._best is None or found.count > self._best.count):
+                self._best = found
+        return self._best
 
     def _run_round(self) -> Placement | None:
         self.board.undo(0)

@@ -105,6 +105,7 @@ class TreeCycle:
         *,
         prefers_asked: bool = False,
         improves: bool = True,
+        explains: bool = True,
     ) -> TreeResult:
         """Returns where the tree's pending pods go. pending: by group, its pods without a node, in
         their order; exhausted_count: preceding attempts without a result, each of which doubles
@@ -112,7 +113,8 @@ class TreeCycle:
         did not refuse them come before all others, also where more pods than the minimum would fit
         on others: else the pods would be placed where nobody was asked yet, again and again;
         improves: more pods are looked for once a placement was found, but not between the answers
-        of those who were asked: each has another placement searched."""
+        of those who were asked: each has another placement searched; explains: says why there is
+        none, which may take longer than to find that out."""
         effort = min(1 << exhausted_count, EFFORT_MAX)
         asked = self._asked_rows(profile, pending) if prefers_asked else {}
         improves = improves and not asked
@@ -120,7 +122,9 @@ class TreeCycle:
         try:
             keys = shared_claims(q for pods in pending for q in pods)
             if not keys and not promised and not asked:  # nearly always
-                return self._search(profile, tree, pending, effort, {}, improves, promised)
+                return self._search(
+                    profile, tree, pending, effort, {}, improves, promised, explains
+                )
             with ExitStack() as around:
                 if keys:
                     around.enter_context(sharing(self._state, keys))
@@ -130,11 +134,13 @@ class TreeCycle:
                         self._state.nominate(queued.entry, "")  # not in the way of each other
                 if asked:
                     among_asked = self._search(
-                        profile, tree, pending, effort, asked, improves, promised
+                        profile, tree, pending, effort, asked, improves, promised, explains
                     )
                     if among_asked.plan:
                         return among_asked
-                return self._search(profile, tree, pending, effort, {}, improves, promised)
+                return self._search(
+                    profile, tree, pending, effort, {}, improves, promised, explains
+                )
         except DomainConflictError as error:
             message = f"cannot determine domain for already scheduled pods: {error}"
             return TreeResult([], message, resolvable=False)
@@ -178,6 +184,7 @@ class TreeCycle:
         among: Mapping[str, Bools],
         improves: bool,
         promised: Mapping[str, int],
+        explains: bool,
     ) -> TreeResult:
         """Searches a placement. `among`: bool[row_limit], the only rows for some pods, by uid;
         `promised`: rows that are tried first."""
@@ -188,7 +195,7 @@ class TreeCycle:
                 return TreeResult(plan)
         begin = partial(
             _Attempt, self._state, self._cycle, profile, tree, pending, effort, self.solver_failed,
-            among, improves, promised,
+            among, improves, promised, explains,
         )  # fmt: skip
         if any(group.preferred for group in tree.groups):
             found = begin().run(requires_preferred=True)
@@ -232,8 +239,10 @@ class _Attempt:
         among: Mapping[str, Bools] = NO_ROWS,
         improves: bool = True,
         promised: Mapping[str, int] = NO_PROMISES,
+        explains: bool = True,
     ) -> None:
         self._promised = promised
+        self._explains = explains
         self._improves = improves
         self._among = among  # the only rows for some pods, by uid
         self._effort = effort
@@ -296,6 +305,8 @@ class _Attempt:
             return self.run(requires_preferred)
         if self._caps.is_cut and isinstance(answer, InfeasibleProblem):
             answer = ExhaustedSearch("plugins", rounds)
+        if not self._explains:
+            return TreeResult([], exhausted=isinstance(answer, ExhaustedSearch))
         goes_on = self._effort < EFFORT_MAX
         message = failure_message(self._caps.apply(built.problem), answer, self._tree, goes_on)
         return TreeResult([], message, isinstance(answer, ExhaustedSearch))

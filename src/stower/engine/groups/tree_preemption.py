@@ -183,7 +183,7 @@ class TreePreemption:
     ) -> TreeResult:
         with self._state.trial():
             _displace(self._state, chosen)
-            return self._tree_cycle.attempt(profile, tree, pending, improves=False)
+            return self._tree_cycle.attempt(profile, tree, pending, improves=False, explains=False)
 
     def _on_fewer_nodes(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
