@@ -3,6 +3,7 @@
 import contextlib
 import json
 import signal
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -72,6 +73,7 @@ def ready(command: Command) -> None:
         with contextlib.suppress(urllib.error.HTTPError):
             urllib.request.urlopen(f"{url}/readyz", timeout=10).close()
             return
+        threading.Event().wait(0.05)
 
 
 def test_a_leader_that_dies_is_followed_as_soon_as_its_lease_is_over(

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -63,6 +64,7 @@ class Watching:
                     return
             except urllib.error.HTTPError as error:
                 error.close()
+            threading.Event().wait(0.05)
 
     def ended(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=60)

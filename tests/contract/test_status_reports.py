@@ -6,6 +6,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -162,6 +163,7 @@ def test_tls_with_files_that_are_read_again(served: Client, tmp_path: Path) -> N
             with contextlib.suppress(urllib.error.URLError):
                 assert (200, "ok") == get(f"{url}/healthz", context=other)
                 break
+            threading.Event().wait(0.1)
         with pytest.raises(urllib.error.URLError):
             get(f"{url}/healthz", context=context)
 

@@ -26,7 +26,7 @@ from stower.sim.shrinker import shrink
 from stower.sim.trial import Finding, Trial, script_of
 from tests.sim.planted import PLANTED, Planted, unheard
 
-SEEDS = 4
+SEEDS = 2
 SEEDS_MORE = 24
 CHUNK = 2
 # A planted bug is caught within so many seeds.
