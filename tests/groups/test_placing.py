@@ -12,6 +12,7 @@ from stower.framework.events import Listed, Tick
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.writes import Bind, PatchObject
 from stower.groups.placement import ExhaustedSearch
+from stower.groups.searches import Searches
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
 from stower.plugins.inter_pod_affinity import InterPodAffinity
@@ -517,11 +518,11 @@ def test_what_was_given_up_at_full_effort_waits_for_a_change(
     found = ExhaustedSearch("plugins")
     tried: list[int] = []
 
-    def give_up(problem: Any, effort: int) -> ExhaustedSearch:
+    def give_up(self: Any, built: Any, problem: Any, effort: int, explains: bool) -> Any:
         tried.append(effort)
         return found
 
-    monkeypatch.setattr(tree_cycle, "place", give_up)
+    monkeypatch.setattr(Searches, "place", give_up)
     api = cluster(
         make_node("n1", cpu="2", labels={RACK: "a"}),
         make_group("g", 2, key=RACK),
@@ -543,11 +544,11 @@ def test_what_was_given_up_waits_for_the_end_of_its_backoff(
     """Nodes that come in between have it searched once, afterwards; one more pod at once."""
     tried: list[int] = []
 
-    def give_up(problem: Any, effort: int) -> ExhaustedSearch:
+    def give_up(self: Any, built: Any, problem: Any, effort: int, explains: bool) -> Any:
         tried.append(effort)
         return ExhaustedSearch("plugins")
 
-    monkeypatch.setattr(tree_cycle, "place", give_up)
+    monkeypatch.setattr(Searches, "place", give_up)
     pods = members("g", 3, cpu="1")
     api = cluster(
         make_node("n0", cpu="2", labels={RACK: "a"}), make_group("g", 2, key=RACK), *pods[:2]
@@ -566,13 +567,13 @@ def test_what_was_given_up_waits_for_the_end_of_its_backoff(
 
 def test_a_large_search_waits_for_the_end_of_its_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small one is made again as soon as a node comes, while nothing else is to be done."""
-    found, place = [], tree_cycle.place
+    found, place = [], Searches.place
 
-    def count(problem: Any, effort: int) -> Any:
+    def count(self: Any, built: Any, problem: Any, effort: int, explains: bool) -> Any:
         found.append(problem.node_count)
-        return place(problem, effort=effort)
+        return place(self, built, problem, effort, explains)
 
-    monkeypatch.setattr(tree_cycle, "place", count)
+    monkeypatch.setattr(Searches, "place", count)
     tried = []
     for large in (1, 1_000):
         monkeypatch.setattr(entities, "LARGE_SEARCH", large)

@@ -9,8 +9,10 @@ import pytest
 from stower.assembly import build_engine
 from stower.engine.groups import tree_cycle
 from stower.framework.writes import CreateEvent, DeletePod, PatchObject, PatchPodStatus
-from stower.groups.placement import Answer, ExhaustedSearch, place
+from stower.groups.placement import Answer, ExhaustedSearch
 from stower.groups.problem import Problem
+from stower.groups.problem_builder import IndexedProblem
+from stower.groups.searches import Searches
 from stower.model.kinds import Pod, ResourceClaim
 from tests.builders import make_node, make_pod
 from tests.device_builders import (
@@ -97,10 +99,14 @@ def test_a_tree_for_which_nobody_has_to_leave_is_placed_at_once(
     all of them may stay."""
     answers = iter([ExhaustedSearch("plugins")])
 
-    def first_give_up(problem: Problem, effort: int) -> Answer:
-        return next(answers, None) or place(problem, effort=effort)
+    place = Searches.place
 
-    monkeypatch.setattr(tree_cycle, "place", first_give_up)
+    def first_give_up(
+        self: Searches, built: IndexedProblem, problem: Problem, effort: int, explains: bool
+    ) -> Answer:
+        return next(answers, None) or place(self, built, problem, effort, explains)
+
+    monkeypatch.setattr(Searches, "place", first_give_up)
     low = members("low", 1, cpu="1", node="n1")
     nodes = [make_node(f"n{cpu}", cpu=f"{cpu}", labels={RACK: f"r{cpu}"}) for cpu in (1, 2)]
     api = cluster(*nodes, *low, make_group("g", 2, key=RACK, priority=10))
@@ -115,10 +121,14 @@ def test_other_pods_of_a_tree_that_is_placed_at_once_follow(
 ) -> None:
     answers = iter([ExhaustedSearch("plugins")])
 
-    def first_give_up(problem: Problem, effort: int) -> Answer:
-        return next(answers, None) or place(problem, effort=effort)
+    place = Searches.place
 
-    monkeypatch.setattr(tree_cycle, "place", first_give_up)
+    def first_give_up(
+        self: Searches, built: IndexedProblem, problem: Problem, effort: int, explains: bool
+    ) -> Answer:
+        return next(answers, None) or place(self, built, problem, effort, explains)
+
+    monkeypatch.setattr(Searches, "place", first_give_up)
     low = members("low", 1, cpu="1", node="n1")
     nodes = [make_node(f"n{cpu}", cpu=f"{cpu}", labels={RACK: f"r{cpu}"}) for cpu in (1, 8)]
     group = make_group("g", 2, key=RACK, priority=10)

@@ -30,6 +30,14 @@ from stower.groups.problem import (
     divided,
     whole_scope,
 )
+from stower.groups.solving import (
+    Request,
+    answer_to,
+    decode_answer,
+    encode_request,
+    read_request,
+    solve,
+)
 
 KINDS_MAX = 3
 WAYS_MAX = 20_000
@@ -144,3 +152,12 @@ def test_the_answer_is_that_of_trying_everything(problem: Problem) -> None:
 @given(problems())
 def test_the_answer_is_that_of_trying_everything_more(problem: Problem) -> None:
     check(problem)
+
+
+@settings(max_examples=100)
+@given(problems())
+def test_a_message_has_the_same_answer_as_the_search(problem: Problem) -> None:
+    request = Request(problem)
+    message = encode_request(request)
+    assert message == encode_request(read_request(message))
+    assert answer_to(request) == decode_answer(solve(message))

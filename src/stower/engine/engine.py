@@ -1,8 +1,8 @@
 """The engine: an event and the time go in, writes come out.
 
 Same events, seed, times and configuration give the same writes, byte for byte. A step never blocks,
-logs or reads a clock. Every write is answered later by WriteOk, WriteFailed or ExtenderAnswered;
-`next_wake_ns` says when to send a Tick if nothing happens before.
+logs or reads a clock. Every write is answered later by WriteOk, WriteFailed, ExtenderAnswered or
+Solved; `next_wake_ns` says when to send a Tick if nothing happens before.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,6 +41,7 @@ from stower.framework.events import (
     Hold,
     Listed,
     Observed,
+    Solved,
     Tick,
     WatchType,
     WriteFailed,
@@ -412,7 +413,7 @@ class Engine:
     def _on_tick(self, event: Tick) -> None:
         """Does nothing: every step handles what is due."""
 
-    def _on_answer(self, event: WriteOk | WriteFailed | ExtenderAnswered) -> None:
+    def _on_answer(self, event: WriteOk | WriteFailed | ExtenderAnswered | Solved) -> None:
         try:
             self.outbox.dispatch(event)
         except Exception as error:
@@ -508,6 +509,7 @@ HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
     Tick: Engine._on_tick,
     Hold: Engine._on_hold,
     ExtenderAnswered: Engine._on_answer,
+    Solved: Engine._on_answer,
     AgentAsked: Engine._on_agent_request,
     WriteOk: Engine._on_answer,
     WriteFailed: Engine._on_answer,

@@ -6,7 +6,7 @@ that owner by id, once, whatever the number of owners. Must not know what a writ
 
 from typing import Final, NamedTuple, Protocol
 
-from stower.framework.events import ExtenderAnswered, WriteFailed, WriteOk
+from stower.framework.events import ExtenderAnswered, Solved, WriteFailed, WriteOk
 from stower.framework.retries import UNKNOWN
 from stower.framework.writes import AgentAnswer, Write
 
@@ -15,7 +15,7 @@ class Answer(NamedTuple):
     """The answer to a write. `code` is 0 where it was carried out, else the HTTP status, UNKNOWN
     where no answer came; `message`: what the server said; `reason`: why the write failed, never
     empty then; `version`: the object's resourceVersion since, "" where unknown; `body` and `error`:
-    of an extender."""
+    of an extender or a solver."""
 
     id: int
     code: int = 0
@@ -71,7 +71,7 @@ class Outbox:
         """Appends the answer to an agent's request. No event follows the answer."""
         self.writes.append(answer)
 
-    def dispatch(self, event: WriteOk | WriteFailed | ExtenderAnswered) -> None:
+    def dispatch(self, event: WriteOk | WriteFailed | ExtenderAnswered | Solved) -> None:
         """Hands an answer to the owner of its write; drops one that was dispatched before."""
         owner, self.answered = self._owners.pop(event.id, NO_OWNER)
         if isinstance(event, WriteOk):

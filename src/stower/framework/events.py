@@ -57,6 +57,14 @@ class ExtenderAnswered(msgspec.Struct, frozen=True, gc=False):
     error: str = ""
 
 
+class Solved(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a Solve: `body`, or `error`, why there is none."""
+
+    id: int
+    body: bytes = b""
+    error: str = ""
+
+
 class AgentAsked(msgspec.Struct, frozen=True, gc=False):
     """An agent's HTTP request to a companion. The AgentAnswer to it has the same id."""
 
@@ -76,4 +84,6 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
     is_on: bool
 
 
-Event = Observed | Listed | WriteOk | WriteFailed | ExtenderAnswered | AgentAsked | Tick | Hold
+Event = (
+    Observed | Listed | WriteOk | WriteFailed | ExtenderAnswered | Solved | AgentAsked | Tick | Hold
+)

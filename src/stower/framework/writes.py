@@ -1,6 +1,7 @@
 """Writes: the outputs of the engine, each with the preconditions on which it relies.
 
-Each write but AgentAnswer is answered once, by its id (WriteOk, WriteFailed, ExtenderAnswered).
+Each write but AgentAnswer is answered once, by its id (WriteOk, WriteFailed, ExtenderAnswered,
+Solved).
 """
 
 from typing import Any
@@ -114,6 +115,18 @@ class CallExtender(msgspec.Struct, frozen=True, gc=False):
     victims: dict[str, tuple[list[str], int]] = {}
 
 
+class Solve(msgspec.Struct, frozen=True, gc=False):
+    """Asks for a search that takes longer than a step may, for the tree of this root group. It is
+    no request to the API server: the shell answers it (Solved) with `groups.solving.solve` of the
+    message, in a process of its own; with WriteOk, where it leaves that to the engine."""
+
+    id: int
+    namespace: str
+    name: str
+    uid: str
+    message: bytes
+
+
 class DeletePod(msgspec.Struct, frozen=True, gc=False):
     """Deletes a pod, with the pod's own grace period unless `grace_seconds` is given. Relies on the
     pod's uid."""
@@ -194,4 +207,4 @@ def write_text(write: "ApiWrite") -> str:
 
 # Writes to the API server, and all outputs of the engine.
 ApiWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite | CreateEvent
-Write = ApiWrite | CallExtender | AgentAnswer
+Write = ApiWrite | CallExtender | AgentAnswer | Solve

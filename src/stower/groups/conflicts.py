@@ -4,24 +4,15 @@ is no placement: a smallest set of them, without any one of which the rest could
 Must not know how messages are worded.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
-from stower.groups.placement import InfeasibleProblem, place
+from stower.groups.placement import Conflict, InfeasibleProblem, place
 from stower.groups.problem import Problem
 
 # So many problems are solved at most, each one smaller than the last.
 REQUIREMENTS_MAX: Final = 40
-
-
-class Conflict(NamedTuple):
-    """Groups whose minimums, groups whose shared domains (by index), and rules between pods (by
-    name) cannot all be met."""
-
-    minimums: list[int]
-    topologies: list[int]
-    rules: list[str]
 
 
 def find_conflict(problem: Problem) -> Conflict | None:

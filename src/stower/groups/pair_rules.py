@@ -23,7 +23,7 @@ NO_LIMIT: Final = 2**40
 Kinds = frozenset[int]
 
 
-class Apart(msgspec.Struct, frozen=True, eq=False):
+class Apart(msgspec.Struct, frozen=True, eq=False, tag=True):
     """No pod of `carriers` is in a domain with another one of `matched`."""
 
     codes: Ints
@@ -69,7 +69,7 @@ class Apart(msgspec.Struct, frozen=True, eq=False):
         return False
 
 
-class Near(msgspec.Struct, frozen=True, eq=False):
+class Near(msgspec.Struct, frozen=True, eq=False, tag=True):
     """Pods of `followers` are in domains that are open, or where one of `matched` came before."""
 
     codes: Ints
@@ -119,7 +119,7 @@ class Near(msgspec.Struct, frozen=True, eq=False):
         return bool(alone[0] or (alone & ~may_be_first).any() or alone.sum() > 1)
 
 
-class Spread(msgspec.Struct, frozen=True, eq=False):
+class Spread(msgspec.Struct, frozen=True, eq=False, tag=True):
     """When a pod of `spreading` comes, its domain has at most `skew` more pods of `matched` than
     the one with the fewest."""
 
@@ -163,7 +163,7 @@ class Spread(msgspec.Struct, frozen=True, eq=False):
         return bool(there[0] or (there & too_many).any())
 
 
-class Together(msgspec.Struct, frozen=True, eq=False):
+class Together(msgspec.Struct, frozen=True, eq=False, tag=True):
     """All pods of these kinds are in one domain."""
 
     codes: Ints

@@ -5,7 +5,7 @@ Only counting and the exact model may prove that there is no placement. Every pl
 (placement_check) before it is returned. Limits count work, never time.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from stower.groups.matrix import Outcome
 from stower.groups.placement_check import faults_of
 from stower.groups.problem import Placement, Problem
 from stower.groups.repair import RepairSearch
-from stower.groups.search import ENOUGH, Search
+from stower.groups.search import ENOUGH, NO_PROGRESS, PACKINGS_MAX, Progress, Search
 
 # For the exact model of the whole tree; twice as many once an attempt was given up. Larger ones do
 # not get through their root in 10 s.
@@ -31,12 +31,24 @@ WORK_MAX: Final = 200_000
 # The solver cannot be interrupted: nobody else is served while it works.
 SOLVER_EFFORT_MAX: Final = 4
 IMPROVING_EFFORT_MAX: Final = 2
+# What is done at once, in some 50 ms: packings, and the solver's work on a small problem.
+PACKINGS_AT_ONCE: Final = 1_200
+WORK_AT_ONCE: Final = 10_000
 # For one subtree, in calls back.
 REPAIR_STEPS: Final = 40
 GAP: Final = 0.01
 
 
-class FoundPlacement(msgspec.Struct, frozen=True):
+class Conflict(NamedTuple):
+    """Groups whose minimums, groups whose shared domains (by index), and rules between pods (by
+    name) cannot all be met."""
+
+    minimums: list[int]
+    topologies: list[int]
+    rules: list[str]
+
+
+class FoundPlacement(msgspec.Struct, frozen=True, tag=True):
     """A placement was found, by this stage. `is_most`: no placement has more pods, up to 1 %."""
 
     placement: Placement
@@ -44,33 +56,56 @@ class FoundPlacement(msgspec.Struct, frozen=True):
     is_most: bool
 
 
-class InfeasibleProblem(msgspec.Struct, frozen=True):
+class InfeasibleProblem(msgspec.Struct, frozen=True, tag=True):
     """It is proved that there is no placement. `counted`: the lowest group that fits in no domain
-    or lacks children; -1 where only the exact model proves it."""
+    or lacks children; -1 where only the exact model proves it. `conflict`: why, UNSET where that
+    was not looked for."""
 
     counted: int
     stage: str
+    conflict: Conflict | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class ExhaustedSearch(msgspec.Struct, frozen=True):
+class ExhaustedSearch(msgspec.Struct, frozen=True, tag=True):
     """No placement was found within the limits, and none was ruled out. `searched`: how many
-    packings were made, and steps of the solver."""
+    packings were made, and steps of the solver; `progress`: where the next search goes on."""
 
     stage: str
     searched: int = 0
+    progress: Progress = NO_PROGRESS
 
 
 Answer = FoundPlacement | InfeasibleProblem | ExhaustedSearch
 
 
-def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
+def place_at_once(problem: Problem) -> Answer | None:
+    """Returns the answer for a tree where a little work is enough for one; None where it is not."""
+    work = WORK_AT_ONCE if _size_of(problem) <= SMALL else 0
+    answer = place(problem, work, packings_max=PACKINGS_AT_ONCE)
+    return None if isinstance(answer, ExhaustedSearch) else answer
+
+
+def improve_at_once(problem: Problem, first: FoundPlacement) -> FoundPlacement | None:
+    """Returns what `improve` does where a little work is enough; None where it is not."""
+    found = improve(problem, first, WORK_AT_ONCE) if _size_of(problem) <= SMALL else first
+    return found if found.is_most else None
+
+
+def place(
+    problem: Problem,
+    work: int = WORK_MAX,
+    effort: int = 1,
+    begun: Progress = NO_PROGRESS,
+    packings_max: int = PACKINGS_MAX,
+) -> Answer:
     """Returns the answer for a tree. `work`: the solver's budget, 0 for no solver; `effort`: the
-    factor for all budgets, for trees whose last search was exhausted."""
+    factor for all budgets, for trees whose last search was exhausted; `begun`: where that one
+    ended; `packings_max`: of the heuristic search."""
     work *= min(effort, SOLVER_EFFORT_MAX)
     bounds = bounds_of(problem)
     if bounds.lacking >= 0:
         return InfeasibleProblem(bounds.lacking, "counting")
-    search = Search(problem, bounds, effort)
+    search = Search(problem, bounds, effort, begun, packings_max)
     if work and _size_of(problem) <= SMALL and search.run(last=FIRST_ROUNDS) is None:
         answer = _solve_exactly(problem, bounds, work, search.board.packings, SMALL)
         if isinstance(answer, InfeasibleProblem):
@@ -82,7 +117,10 @@ def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
         searched += repair.board.packings + repair.calls * REPAIR_STEPS
     if best is None:
         most = VARIABLES_MAX * min(effort, 2)
-        return _solve_exactly(problem, bounds, work, searched, most)
+        answer = _solve_exactly(problem, bounds, work, searched, most)
+        if isinstance(answer, ExhaustedSearch):
+            return msgspec.structs.replace(answer, progress=search.progress)
+        return answer
     return FoundPlacement(_check(problem, best), stage, best.count >= ENOUGH * bounds.pods_max)
 
 
@@ -125,9 +163,15 @@ def improve(
         _, found = frozen.solve(steps(work // 4, frozen.size), GAP)
         best = _better(problem, best, found, "frozen domains")
     if best.placement.count < ENOUGH * pods_max:
-        _, found = model.solve(steps(work, model.size), GAP)
+        outcome, found = model.solve(steps(work, model.size), GAP)
         best = _better(problem, best, found, "exact model")
-    return best
+        # A better one that was not valid proves nothing.
+        is_most = outcome is Outcome.SOLVED and (
+            found is None or found.count <= best.placement.count
+        )
+    else:
+        is_most = True
+    return msgspec.structs.replace(best, is_most=True) if is_most else best
 
 
 def _better(

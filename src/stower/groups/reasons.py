@@ -7,6 +7,7 @@ only the exact model does, it names the scarcest resource. Must not know how mes
 
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from stower.groups.bounds import (
@@ -17,7 +18,7 @@ from stower.groups.bounds import (
     scope_sums,
 )
 from stower.groups.conflicts import find_conflict
-from stower.groups.placement import Answer, ExhaustedSearch, InfeasibleProblem
+from stower.groups.placement import Answer, Conflict, ExhaustedSearch, InfeasibleProblem
 from stower.groups.problem import Group, Problem
 from stower.groups.tree import Tree
 
@@ -42,17 +43,19 @@ def failure_message(problem: Problem, answer: Answer, tree: Tree, goes_on: bool)
 def _why_impossible(problem: Problem, answer: Answer, tree: Tree) -> str:
     g = answer.counted if isinstance(answer, InfeasibleProblem) else 0
     if g < 0:
-        return _of_conflict(problem, tree)
+        found = answer.conflict if isinstance(answer, InfeasibleProblem) else None
+        if isinstance(found, msgspec.UnsetType):
+            found = find_conflict(problem)
+        return _of_conflict(problem, tree, found)
     group = problem.groups[g]
     if group.children:
         return _of_groups(problem, tree, g)
     return _of_pods(problem, tree, g)
 
 
-def _of_conflict(problem: Problem, tree: Tree) -> str:
+def _of_conflict(problem: Problem, tree: Tree, found: Conflict | None) -> str:
     """Words what only the exact model proves."""
     scarce = _scarcest_resource(problem)
-    found = find_conflict(problem)
     if found is None:
         return (
             f"{_name(tree, 0)} cannot be placed as a whole: each of its groups fits alone, "

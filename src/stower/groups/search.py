@@ -24,6 +24,18 @@ DOMAINS_TRIED_LATER: Final = 8
 ENOUGH: Final = 0.99
 
 
+class Progress(NamedTuple):
+    """How far a search has come that was given up, for the next one: the rounds and packings that
+    were made, and how often each group failed."""
+
+    rounds: int = 0
+    packings: int = 0
+    weights: tuple[int, ...] = ()
+
+
+NO_PROGRESS: Final = Progress()
+
+
 class Policy(NamedTuple):
     """The choices that one round of the search makes."""
 
@@ -152,17 +164,30 @@ class Board:
 class Search:
     """All rounds of the search over one problem."""
 
-    def __init__(self, problem: Problem, bounds: Bounds, effort: int = 1) -> None:
-        """`effort`: the factor by which budget and width exceed the usual ones."""
+    def __init__(
+        self,
+        problem: Problem,
+        bounds: Bounds,
+        effort: int = 1,
+        begun: Progress = NO_PROGRESS,
+        packings_max: int = PACKINGS_MAX,
+    ) -> None:
+        """`effort`: the factor by which budget and width exceed the usual ones; `begun`: where it
+        goes on."""
         self.problem = problem
         self.bounds = bounds
         self.effort = effort
         self.board = Board(problem, problem.free)
+        self.board.packings = begun.packings
+        self._packings_max = packings_max * effort
+        # Those that failed come first.
         self.weights = [0] * len(problem.groups)
+        if len(begun.weights) == len(problem.groups):
+            self.weights = list(begun.weights)
         self.policy = POLICIES[0]
         self.domains_tried = DOMAINS_TRIED
         self.domain_of: dict[int, int] = {}  # of the groups that are placed
-        self._round = 0
+        self._round = begun.rounds
         self._best: Placement | None = None
         self._hardness = [self._hard(g) for g in range(len(problem.groups))]
         # Parts of a group, those first that take most of what is scarce.
@@ -175,7 +200,7 @@ class Search:
         while self._round < last * self.effort:
             if self._best is not None and self._best.count >= enough:
                 break
-            if self.board.packings > PACKINGS_MAX * self.effort:
+            if self.board.packings > self._packings_max:
                 break
             i = self._round
             self._round += 1
@@ -186,6 +211,11 @@ class Search:
             if found is not None and (self._best is None or found.count > self._best.count):
                 self._best = found
         return self._best
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has come."""
+        return Progress(self._round, self.board.packings, tuple(self.weights))
 
     def _run_round(self) -> Placement | None:
         self.board.undo(0)
@@ -221,7 +251,7 @@ class Search:
     def place_in(self, g: int, domain: int) -> bool:
         """Places at least the group's minimum in this domain of its own scope. Places nothing on
         failure."""
-        if self.board.packings > PACKINGS_MAX * self.effort:
+        if self.board.packings > self._packings_max:
             return False
         mark = len(self.board.log)
         self.domain_of[g] = domain

@@ -24,6 +24,7 @@ from stower.framework.events import (
     Hold,
     Listed,
     Observed,
+    Solved,
     Tick,
     WatchType,
     WriteFailed,
@@ -40,6 +41,7 @@ from stower.framework.writes import (
     Bind,
     CallExtender,
     CreateEvent,
+    Solve,
     Write,
     write_text,
 )
@@ -53,6 +55,7 @@ from stower.live.reflector import Changes, MalformedObject
 from stower.live.renewal import EngineRenewal
 from stower.live.shadow import ReorderBuffer, ShadowComparer
 from stower.live.shell import Clock, ShellError, run_until_stopped, sleep_until
+from stower.live.solver import Solver
 from stower.live.window import IN_FLIGHT
 from stower.model.kinds import ApiObject
 
@@ -154,6 +157,7 @@ class Scheduler:
         self._reorder_buffer = ReorderBuffer() if options.shadow is not None else None
         self._is_deciding = self.elector is None and options.shadow is None
         self.extenders = HTTPExtenders(options.extenders, client, self._on_extender_response)
+        self.solver = Solver(self._on_search_answer)
         self.agents = AgentRequestHandler(self._on_agent_request)
 
     @property
@@ -205,6 +209,7 @@ class Scheduler:
             # After a loss of leadership another scheduler leads: unsent writes must not be sent.
             all_answered = await self.dispatcher.close(CLOSE_SECONDS if self.is_leader else 0.0)
             await self.extenders.close()
+            await self.solver.close()
             # A write without a result may still be carried out: then the next leader has to wait
             # until the Lease expires.
             if self.elector is not None and all_answered:
@@ -314,6 +319,10 @@ class Scheduler:
             notify(decision, latency_s)
 
     def _on_extender_response(self, answer: ExtenderAnswered) -> None:
+        self._inbox.append(answer)
+        self._wake_event.set()
+
+    def _on_search_answer(self, answer: Solved) -> None:
         self._inbox.append(answer)
         self._wake_event.set()
 
@@ -428,17 +437,20 @@ class Scheduler:
         if writes and self._options.shadow is not None:
             # A shadow writes nothing: the other scheduler does what its engine would clean up.
             self._inbox.extend(
-                WriteOk(write.id) for write in writes if not isinstance(write, AgentAnswer)
+                WriteOk(write.id) for write in writes if not isinstance(write, AgentAnswer | Solve)
             )
         elif writes:
             self.dispatcher.send(
-                [write for write in writes if not isinstance(write, CallExtender | AgentAnswer)]
+                [w for w in writes if not isinstance(w, CallExtender | AgentAnswer | Solve)]
             )
             for write in writes:
                 if isinstance(write, CallExtender):
                     self.extenders.send(write)
                 elif isinstance(write, AgentAnswer):
                     self.agents.complete(write)
+        for write in writes:
+            if isinstance(write, Solve):
+                self.solver.send(write)
 
 
 def has_reached_version(version: str, wanted: str) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from stower.assembly import build_engine
 from stower.framework.events import Event, Listed, Observed, Tick, WriteFailed, WriteOk
-from stower.framework.writes import AgentAnswer, CallExtender, CreateEvent, DeletePod, Write
+from stower.framework.writes import AgentAnswer, CallExtender, CreateEvent, DeletePod, Solve, Write
 from stower.model.kinds import Node, Pod
 from stower.model.times import SECOND_NS, time_text
 from stower.plugins.warm_capacity import find_warm_controller
@@ -341,7 +341,7 @@ class HubDay:
     def _carry_out(self, write: Write) -> None:
         if isinstance(write, CallExtender | AgentAnswer):
             return
-        if isinstance(write, CreateEvent):
+        if isinstance(write, CreateEvent | Solve):
             self._inbox.append(WriteOk(write.id))
             return
         self.outcome.evicted += isinstance(write, DeletePod)

@@ -14,7 +14,16 @@ from typing import Any, Final
 from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
 from stower.framework.election import JITTER_FACTOR, LeaderElection, LeaderElectionConfig
-from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
+from stower.framework.events import (
+    Event,
+    Listed,
+    Observed,
+    Solved,
+    Tick,
+    WatchType,
+    WriteFailed,
+    WriteOk,
+)
 from stower.framework.recording import Recording
 from stower.framework.retries import (
     CONFLICT,
@@ -24,7 +33,8 @@ from stower.framework.retries import (
     is_retriable,
     pause_seconds,
 )
-from stower.framework.writes import AgentAnswer, ApiWrite, CallExtender, CreateEvent, Write
+from stower.framework.writes import AgentAnswer, ApiWrite, CallExtender, CreateEvent, Solve, Write
+from stower.groups.solving import solve
 from stower.model.kinds import BACKGROUND, ApiObject, Node, Pod
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
@@ -34,6 +44,9 @@ from stower.sim.server import NOT_FOUND, OK, Server
 
 VIEWS: Final = (Node, Pod, *BACKGROUND)
 TERMS: Final = LeaderElectionConfig()
+# How long a search takes on a machine that others use, too; how many never have an answer.
+SOLVED_AFTER_S: Final = (0.01, 5.0)
+SOLVER_ENDS: Final = 0.05
 EPOCH_NS: Final = 1_767_225_600 * SECOND_NS  # when virtual time begins, by the wall: 2026-01-01
 
 Told = Callable[["SchedulerProcess", Event, list[Write]], None]
@@ -255,7 +268,9 @@ class SchedulerProcess:
             self._collector.on_decisions(self.engine, decisions)
         self._told(self, event, writes)
         for write in writes:
-            if not isinstance(write, CallExtender | AgentAnswer):
+            if isinstance(write, Solve):
+                self._solve(write)
+            elif not isinstance(write, CallExtender | AgentAnswer):
                 self._send(write)
         return True
 
@@ -281,6 +296,16 @@ class SchedulerProcess:
             self._sleep()
 
     # Writes out
+
+    def _solve(self, write: Solve) -> None:
+        """Searches; the answer comes after some time, or none as the solver has ended."""
+        life, lasts_ns = self.lives, int(self._chance.uniform(*SOLVED_AFTER_S) * SECOND_NS)
+        answer = Solved(write.id, error="the solver has ended")
+        if self._chance.random() >= SOLVER_ENDS:
+            answer = Solved(write.id, solve(write.message))
+        self._agenda.schedule_after(
+            lasts_ns, lambda: self._take(answer) if life == self.lives else None
+        )
 
     def _send(self, write: ApiWrite) -> None:
         if isinstance(write, CreateEvent):

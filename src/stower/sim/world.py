@@ -32,6 +32,7 @@ from stower.framework.writes import (
     JsonPatchObject,
     ObjectWrite,
     PatchObject,
+    Solve,
     Write,
 )
 from stower.model.kinds import (
@@ -241,6 +242,8 @@ class World:
             if write.verb != "bind":
                 return
             write = Bind(write.id, write.namespace, write.name, write.uid, write.nodes[0])
+        if isinstance(write, Solve):
+            return
         if isinstance(write, AgentAnswer):
             self._inbox.pop()  # nobody answers an answer
             return

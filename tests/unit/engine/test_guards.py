@@ -31,6 +31,7 @@ from stower.framework.events import AgentAsked, Event, Listed, Tick, WriteFailed
 from stower.framework.observer import Observer, Observers
 from stower.framework.retries import UNKNOWN
 from stower.framework.writes import AgentAnswer, Bind, CreateEvent, PatchPodStatus
+from stower.groups import searches
 from stower.model.errors import InvariantError
 from stower.model.kinds import WarmPool
 from stower.model.raw import decode
@@ -346,7 +347,7 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
     },
     GuardPoint.SOLVER: {
         "placement": Case(
-            Plant(tree_cycle, "place"), prepare=group(TREE),
+            Plant(searches, "place_at_once"), prepare=group(TREE),
             objects=(make_group(TREE, 2, parent="c1"), make_composite("c1")), told="c1",
             placed=TREE_MEMBERS,
         ),

@@ -21,6 +21,7 @@ from stower.framework.events import (
     Hold,
     Listed,
     Observed,
+    Solved,
     Tick,
     WatchType,
     WriteFailed,
@@ -34,6 +35,7 @@ from stower.framework.writes import (
     DeletePod,
     PatchObject,
     PatchPodStatus,
+    Solve,
     Write,
 )
 from stower.model.kinds import Node, PersistentVolumeClaim, Pod
@@ -79,6 +81,8 @@ ALL_EVENTS: list[Event] = [
     WriteFailed(2, 409, "conflict"),
     ExtenderAnswered(3, b"\x00\xff{}", ""),
     ExtenderAnswered(4, b"", "no answer"),
+    Solved(5, b"\x00\xff"),
+    Solved(6, error="no answer"),
     Tick(),
     Hold(True),
     Hold(False),
@@ -90,6 +94,7 @@ ALL_WRITES: list[Write] = [
     CallExtender(4, 0, "preempt", "default", "p", "u", ("n",), {"n": (["v"], 1)}),
     DeletePod(5, "default", "p", "u"),
     CreateEvent(6, "default", "p", "u", "Normal", "Scheduled", "Binding", "note", 9),
+    Solve(7, "default", "g", "u", b"\x00\xff"),
 ]
 
 
@@ -111,6 +116,7 @@ def test_every_event_and_write_comes_back(tmp_path: Path, name: str) -> None:
         "CallExtender",
         "DeletePod",
         "CreateEvent",
+        "Solve",
     ] == [write["write"] for write in json.loads(steps[0].writes)]
     assert "v1/PersistentVolumeClaim" == json.loads(steps[0].writes)[2]["view"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.engine.groups.tree_attempts import TreeAttempts
-from stower.engine.groups.tree_cycle import TreeResult
+from stower.engine.groups.tree_plan import TreeResult
 from stower.engine.queue.entities import QueuedTree
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import IMPOSSIBLE, NOT_FOUND

@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
-from stower.devices.negotiation.claims import driver_of, is_pending
 from stower.engine.attempt_errors import ATTEMPT_ERRORS
 from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.binding.pending_writes import PendingWrites
 from stower.engine.context import Context
 from stower.engine.cycle.pod_attempts import NO_BINDER, PodAttempts, has_binder
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.groups.alike_pods import key_of_alike
 from stower.engine.groups.eviction_pauses import ONGOING, why_not_now
 from stower.engine.groups.group_status import (
     FALSE,
@@ -28,17 +28,23 @@ from stower.engine.groups.lasting_refusal import find_outlasting
 from stower.engine.groups.tree_cycle import (
     GROWING_ATTEMPTS,
     NO_MORE,
-    SolverFailed,
     TreeCycle,
-    TreeResult,
 )
-from stower.engine.groups.tree_plan import Plan, pending_of, shared_claims, sharing
+from stower.engine.groups.tree_plan import (
+    Plan,
+    SolverFailed,
+    TreeResult,
+    pending_of,
+    shared_claims,
+    sharing,
+)
 from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
+from stower.engine.groups.tree_solving import TreeSolving
 from stower.engine.outbox import UNTRACKED
 from stower.engine.preemption.eviction_pauses import begin_pause
 from stower.engine.preemption.pod_eviction import CLUSTER, PodEviction
-from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree, encode_pod_terms
+from stower.engine.queue.entities import GANG_SCHEDULING, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import SCHEDULER_ERROR, UNSCHEDULABLE
 from stower.framework.cluster_events import ClusterEvent
@@ -50,6 +56,7 @@ from stower.framework.writes import DeletePod
 from stower.groups.feasibility import Feasibility, feasibility
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import NO_NODE
+from stower.groups.searches import Unsolved
 from stower.groups.tree import (
     Tree,
     completed_groups,
@@ -57,12 +64,9 @@ from stower.groups.tree import (
     is_placed,
     tree_of,
 )
-from stower.model.kinds import GroupObject, Pod, ResourceClaim
+from stower.model.kinds import GroupObject
 from stower.model.kinds.pod import PREEMPT_NEVER
-from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.model.times import SECOND_NS
-from stower.state.cluster import ClusterState
-from stower.state.devices import claim_keys
 from stower.state.groups import GroupKey
 from stower.state.pod_entry import PodEntry
 
@@ -75,7 +79,6 @@ NO_ROOM: Final = (
     "The composite group has its minimum; there is no room for the minimum of this group"
 )
 MORE_FOLLOW: Final = "The group has its minimum; its other pods are tried next"
-UNUSED: Final = ResourceClaimStatus()
 NOTHING: Final[Mapping[str, str | None]] = {}
 
 
@@ -107,6 +110,7 @@ class TreeAttempts:
         self.status = GroupStatus(context)
         eviction.groups = self.status
         self._tree_cycle = TreeCycle(context.state, cycle)
+        self._solving = TreeSolving(context, queue)
         self._preemption = TreePreemption(context.state, cycle, self._tree_cycle)
 
     def solver_failed(self, report: SolverFailed) -> None:
@@ -154,20 +158,32 @@ class TreeAttempts:
             if self._begin_attempt(queued.profile, members):
                 self._continue_giving_back(queued)
                 return
-            pending = pending_of(tree, members)
-            found = self._tree_cycle.attempt(
-                queued.profile, tree, pending, queued.exhausted_count, prefers_asked=True
-            )
+            with self._tree_cycle.asking(queued.searches):
+                found = self._tree_cycle.attempt(
+                    queued.profile,
+                    tree,
+                    pending_of(tree, members),
+                    queued.exhausted_count,
+                    prefers_asked=True,
+                )
+                victims = None if found.plan else self._victims_or_error(queued, tree, found)
+        except Unsolved as unsolved:
+            for member in members:
+                member.attempts -= 1  # this one goes on when the answer is there
+            self._solving.ask(queued, tree, unsolved.message)
+            return
         except ATTEMPT_ERRORS as error:  # only this tree's attempt fails
+            queued.searches.finish(False)
             self.fail(queued, str(error))
             return
         self._context.is_applying = True
         queued.exhausted_count = queued.exhausted_count + 1 if found.exhausted else 0
+        queued.searches.finish(found.exhausted and queued.exhausted_count <= GROWING_ATTEMPTS)
         if found.plan:
             self._assume(queued, tree, found.plan)
             self._set_conditions(tree, UNSCHEDULABLE, NO_MORE)
         else:
-            note = self._refuse(queued, tree, found)
+            note = self._refuse(queued, tree, found, victims)
             # Conditions of groups leave out the diagnoses of single pods, unless one keeps off all.
             more = f"; one pod alone: {note}" if note and NO_NODE in found.message else ""
             self._set_conditions(tree, UNSCHEDULABLE, f"{found.message}{more}")
@@ -345,7 +361,18 @@ class TreeAttempts:
                 waits.append((member, *found))
         return waits
 
-    def _refuse(self, queued: QueuedTree, tree: Tree, found: TreeResult) -> str:
+    def _victims_or_error(
+        self, queued: QueuedTree, tree: Tree, found: TreeResult
+    ) -> VictimPlan | str | None:
+        """As `_victims`; an error counts for the eviction alone."""
+        try:
+            return self._victims(queued, tree, found)
+        except ATTEMPT_ERRORS as error:
+            return str(error)
+
+    def _refuse(
+        self, queued: QueuedTree, tree: Tree, found: TreeResult, victims: VictimPlan | str | None
+    ) -> str:
         """Refuses a tree that cannot be placed, and preempts where that helps. Returns why one of
         its pods would not fit alone, "" where all would."""
         queued.root_uid = tree.groups[0].obj.metadata.uid
@@ -353,10 +380,8 @@ class TreeAttempts:
         if half:
             message = f"{found.message} (partially bound: {len(half)} of its pods are on nodes)"
             found = found._replace(message=message)
-        try:
-            victims = self._victims(queued, tree, found)
-        except ATTEMPT_ERRORS as error:  # tried again with backoff
-            message = f"{found.message}. preemption: {error}"
+        if isinstance(victims, str):  # tried again with backoff
+            message = f"{found.message}. preemption: {victims}"
             return self._report(queued, found._replace(message=message, exhausted=True))
         if victims is not None:
             queued.futile_count = queued.futile_count + 1 if victims.is_futile else 0
@@ -479,7 +504,7 @@ class TreeAttempts:
                 if p.is_relevant(entry.shape) and p.is_relevant_to_pod(entry.pod, self._state)
             }
             try:
-                like = self._key_of_alike(queued.profile, entry)
+                like = key_of_alike(self._state, queued.profile, entry)
                 if like in alike:
                     if alike[like] in notes:
                         notes[class_key] = notes[alike[like]]
@@ -541,30 +566,6 @@ class TreeAttempts:
             if found is not None:
                 yield member, *found
 
-    def _key_of_alike(self, profile: Profile, entry: PodEntry) -> object | None:
-        """Returns a key that is equal for pods that differ in nothing but the names of their own
-        claims, which the scheduler is to allocate: they are refused for the same reasons. None
-        where the names matter."""
-        specs: list[object] = []
-        state, pod = self._state, entry.pod
-        for key in claim_keys(pod):
-            claim = state.devices.claim(key)
-            if claim is None or claim.status != UNUSED or state.devices.users(key):
-                return None
-            if driver_of(claim, state.negotiations.classes) and not _is_unanswered(
-                claim, pod, state
-            ):
-                return None
-            specs.append(claim.spec.devices)
-        volume_claims = state.volumes.own_claims(pod)
-        if not (specs or volume_claims) or entry.shape.extended_requests:
-            return None
-        for plugin in profile.pod_pre_filters:
-            if plugin.is_relevant(entry.shape) and plugin.pre_filter_pod(pod, entry.shape, state):
-                return None
-        terms = encode_pod_terms(pod, specs or None, volume_claims)
-        return entry.shape.serial, terms, entry.nominated_node_name
-
     def _set_conditions(self, tree: Tree, reason: str, message: str) -> None:
         """Sets the condition of each group: True where its minimum is placed, else False."""
         for group, is_admitted in zip(tree.groups, admitted_groups(self._state, tree), strict=True):
@@ -590,11 +591,3 @@ class TreeAttempts:
         for member in queued.ungated_members():
             self._reporter.decide(member, Outcome.ERROR, message=message)
             self._reporter.report(member, SCHEDULER_ERROR, message)
-
-
-def _is_unanswered(claim: ResourceClaim, pod: Pod, state: ClusterState) -> bool:
-    """Returns whether a driver is still to say on which nodes it can allocate a claim: until then,
-    refusals do not name the claim."""
-    asked = state.negotiations.pod_scheduling(pod.key)
-    answers = asked.status.resource_claims if asked is not None else None
-    return is_pending(claim) and not answers

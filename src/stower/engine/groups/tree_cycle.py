@@ -8,10 +8,10 @@ plugin refuses such a pod, the attempt learns how many pods of that kind each no
 Must not know the queue, writes or time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from stower.engine.groups.evicted_room import EvictedRoom
 from stower.engine.groups.learned_caps import LearnedCaps, kinds_of
 from stower.engine.groups.tree_plan import (
     Plan,
+    SolverFailed,
+    TreeResult,
     assume_reserved,
     place_in_any_order,
     shared_claims,
@@ -36,8 +38,6 @@ from stower.groups.placement import (
     ExhaustedSearch,
     FoundPlacement,
     InfeasibleProblem,
-    improve,
-    place,
 )
 from stower.groups.placement_check import faults_of
 from stower.groups.problem import Problem, collect_placement
@@ -49,6 +49,7 @@ from stower.groups.problem_builder import (
     placed_pods,
 )
 from stower.groups.reasons import failure_message
+from stower.groups.searches import Searches, SearchesAtOnce, Unsolved
 from stower.groups.tree import Tree
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints
@@ -67,24 +68,11 @@ GROWING_ATTEMPTS: Final = EFFORT_MAX.bit_length() - 1
 
 NO_MORE: Final = "The group has its minimum; there is no room for this pod"
 
+AT_ONCE: Final = SearchesAtOnce()
 NO_ROWS: Final[Mapping[str, Bools]] = {}
 NO_PROMISES: Final[Mapping[str, int]] = {}
 
 Amounts = Callable[[PodEntry], list[CapacityConstraint]]
-
-
-class TreeResult(NamedTuple):
-    """The row of each pod; empty if there is no placement: `message` has the reason. `exhausted`:
-    the budget ran out, nothing is proved. `resolvable`: evictions may help."""
-
-    plan: Plan
-    message: str = ""
-    exhausted: bool = False
-    resolvable: bool = True
-
-
-# Reports a tree on whose problem the solver has raised an error.
-SolverFailed = Callable[[Tree, Exception], None]
 
 
 class TreeCycle:
@@ -95,6 +83,16 @@ class TreeCycle:
         self._state = state
         self._cycle = cycle
         self.solver_failed: SolverFailed | None = None
+        self.searches: Searches = AT_ONCE  # of the tree that is tried
+
+    @contextmanager
+    def asking(self, searches: Searches) -> Iterator[None]:
+        """Has the attempts inside it raise Unsolved where they would take long."""
+        self.searches = searches
+        try:
+            yield
+        finally:
+            self.searches = AT_ONCE
 
     def attempt(
         self,
@@ -195,7 +193,7 @@ class TreeCycle:
                 return TreeResult(plan)
         begin = partial(
             _Attempt, self._state, self._cycle, profile, tree, pending, effort, self.solver_failed,
-            among, improves, promised, explains,
+            among, improves, promised, explains, self.searches,
         )  # fmt: skip
         if any(group.preferred for group in tree.groups):
             found = begin().run(requires_preferred=True)
@@ -240,7 +238,9 @@ class _Attempt:
         improves: bool = True,
         promised: Mapping[str, int] = NO_PROMISES,
         explains: bool = True,
+        searches: Searches = AT_ONCE,
     ) -> None:
+        self._searches = searches
         self._promised = promised
         self._explains = explains
         self._improves = improves
@@ -280,7 +280,11 @@ class _Attempt:
         rounds = 0  # placements that plugins refused
         for _ in range(ROUNDS_MAX * self._effort):
             problem = self._caps.apply(built.problem)
-            answer = self._solve(lambda problem=problem: place(problem, effort=self._effort))  # type: ignore[misc]
+            answer = self._solve(
+                lambda problem=problem: self._searches.place(  # type: ignore[misc]
+                    built, problem, self._effort, self._explains
+                )
+            )
             if not isinstance(answer, FoundPlacement):
                 break
             plan = self._verify(built, answer)
@@ -342,6 +346,8 @@ class _Attempt:
         found, which proves nothing."""
         try:
             return search()
+        except Unsolved:
+            raise
         except Exception as error:
             if self._solver_failed is None:
                 raise
@@ -356,9 +362,13 @@ class _Attempt:
         for _ in range(IMPROVEMENTS_MAX):
             capped = self._caps.apply(problem)
             more = self._solve(
-                lambda capped=capped: improve(capped, first, effort=self._effort)  # type: ignore[misc]
+                lambda capped=capped: self._searches.improve(  # type: ignore[misc]
+                    built, capped, first, self._effort
+                )
             )
-            if more is first or not isinstance(more, FoundPlacement):
+            if not isinstance(more, FoundPlacement):
+                return plan
+            if more.placement.count <= first.placement.count:
                 return plan
             found = self._verify(built, more)
             if found is not None:

@@ -4,8 +4,9 @@ Must not know how a plan is found.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 from stower.devices.claim_sharing import ClaimSharing
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
@@ -17,6 +18,19 @@ from stower.state.devices import claim_keys
 from stower.state.pod_entry import PodEntry
 
 Plan = list[tuple[QueuedPod, int]]
+
+# Reports a tree on whose problem the solver has raised an error.
+SolverFailed = Callable[[Tree, Exception], None]
+
+
+class TreeResult(NamedTuple):
+    """The row of each pod; empty if there is no placement: `message` has the reason. `exhausted`:
+    the budget ran out, nothing is proved. `resolvable`: evictions may help."""
+
+    plan: Plan
+    message: str = ""
+    exhausted: bool = False
+    resolvable: bool = True
 
 
 def shared_claims(pods: Iterable[QueuedPod]) -> set[str]:

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.groups.fewest_victims import UNITS_MAX, FewestVictims
-from stower.engine.groups.tree_cycle import TreeCycle, TreeResult
-from stower.engine.groups.tree_plan import Plan, place_in_any_order
+from stower.engine.groups.tree_cycle import TreeCycle
+from stower.engine.groups.tree_plan import Plan, TreeResult, place_in_any_order
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.profile import Profile
 from stower.groups.bounds import bounds_of

@@ -16,6 +16,7 @@ from stower.framework.freed_room import FreedRoom
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.plugin_guard import PluginError
 from stower.framework.profile import Profile
+from stower.groups.searches import Searches
 from stower.model.derived import Derived
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.pod import PodCondition
@@ -226,7 +227,7 @@ class QueuedTree(QueuedEntity):
 
     __slots__ = (
         "awaits_more", "exhausted_count", "futile_count", "gated", "half_bound_ns", "members",
-        "outlasts", "pairs_searched", "retry_ns", "root", "root_uid", "waits_for",
+        "outlasts", "pairs_searched", "retry_ns", "root", "root_uid", "searches", "waits_for",
     )  # fmt: skip
 
     def __init__(self, root: GroupKey, profile: Profile, now_ns: int) -> None:
@@ -240,6 +241,7 @@ class QueuedTree(QueuedEntity):
         self.half_bound_ns: int | None = None  # when it was first seen to be partially bound
         self.retry_ns = 0  # when it is tried again without any event
         self.exhausted_count = 0  # attempts in a row whose search budget ran out
+        self.searches = Searches()
         self.pairs_searched = 0  # by the last attempt: its pods times the nodes
         # Searches that found that no eviction helps, since the last other answer about victims.
         self.futile_count = 0

@@ -3,7 +3,7 @@
 from typing import Final
 
 from stower.framework.events import Event
-from stower.framework.writes import PatchObject, Write
+from stower.framework.writes import PatchObject, Solve, Write
 from stower.model.kinds import Pod, PodScheduling
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
@@ -41,8 +41,9 @@ class Quiescence(Checker):
             raise self.violation(
                 f"{self._writes} writes since the last check, the last of them {writes[-1]}"
             )
-        if writes and not any(map(self._repeats_attempt, writes)):
-            self._last = self.court.agenda.now_ns, writes[-1]
+        told = [write for write in writes if not isinstance(write, Solve)]  # no request
+        if told and not any(map(self._repeats_attempt, told)):
+            self._last = self.court.agenda.now_ns, told[-1]
 
     def _repeats_attempt(self, write: Write) -> bool:
         """Returns whether a pod of a group begins to negotiate again after a failed attempt."""

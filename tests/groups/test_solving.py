@@ -1,0 +1,223 @@
+"""Searches that take longer than a step may: others are placed meanwhile, and the answer counts as
+far as it holds in the state as it is then. Here no search is short."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stower.assembly import build_engine
+from stower.engine.engine import Engine
+from stower.framework.events import Listed, Observed, Solved, Tick, WatchType, WriteFailed, WriteOk
+from stower.framework.writes import Bind, DeletePod, PatchPodStatus, Solve, Write
+from stower.groups import placement, searches
+from stower.groups.placement import Answer, ExhaustedSearch
+from stower.groups.search import Progress
+from stower.groups.solving import Request, encode_answer, read_request, solve
+from stower.model.times import SECOND_NS
+from tests.builders import make_node, make_pod
+from tests.group_builders import RACK, make_group, members
+
+
+@pytest.fixture(autouse=True)
+def nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "SMALL", -1)
+    monkeypatch.setattr(placement, "PACKINGS_AT_ONCE", -1)
+
+
+class Shell:
+    """An engine, what it has written, and the searches that it has asked for."""
+
+    def __init__(self, *objects: Any) -> None:
+        self.engine: Engine = build_engine()
+        self.now_ns = 0
+        self.bound: dict[str, str] = {}
+        self.asked: list[Solve] = []
+        self.messages: dict[str, str] = {}
+        self.gone: list[str] = []
+        self._pods = {o.metadata.name: o for o in objects if hasattr(o.spec, "containers")}
+        self.step(Listed(objects))
+
+    def step(self, event: Any) -> None:
+        for write in self.engine.step(event, self.now_ns):
+            self._on(write)
+
+    def _on(self, write: Write) -> None:
+        if isinstance(write, Solve):
+            self.asked.append(write)
+            return
+        if isinstance(write, PatchPodStatus) and write.condition is not None:
+            self.messages[write.name] = write.condition.message
+        self.step(WriteOk(write.id))
+        if isinstance(write, DeletePod):
+            self.gone.append(write.name)
+        if isinstance(write, Bind):
+            self.bound[write.name] = write.node_name
+            pod = self._pods[write.name]
+            spec = msgspec.structs.replace(pod.spec, node_name=write.node_name)
+            self.put(msgspec.structs.replace(pod, spec=spec), WatchType.MODIFIED)
+
+    def put(self, obj: Any, change: WatchType = WatchType.ADDED) -> None:
+        if hasattr(obj.spec, "containers"):
+            self._pods[obj.metadata.name] = obj
+        self.step(Observed(change, obj))
+
+    def wait(self, seconds: float) -> None:
+        self.now_ns += int(seconds * SECOND_NS)
+        self.step(Tick())
+
+    def answer(self, answer: Answer | None = None) -> None:
+        """Answers the oldest question, truly where no answer is given."""
+        asked = self.asked.pop(0)
+        body = solve(asked.message) if answer is None else encode_answer(answer)
+        self.step(Solved(asked.id, body))
+
+
+def two_racks(cpu: str = "2") -> list[Any]:
+    nodes = [make_node(f"{r}{i}", cpu=cpu, labels={RACK: r}) for r in "ab" for i in range(2)]
+    return [*nodes, make_group("g", 4, key=RACK), *members("g", 4, cpu="1")]
+
+
+def too_large() -> list[Any]:
+    """A group of which counting does not say that it fits nowhere: 3, 3 and 2 on 4 and 4."""
+    nodes = [make_node(f"{r}{i}", cpu="4", labels={RACK: r}) for r in "ab" for i in range(2)]
+    sizes = ("3", "3", "2")
+    pods = [members("g", 1, first=i, cpu=cpu)[0] for i, cpu in enumerate(sizes)]
+    return [*nodes, make_group("g", 3, key=RACK), *pods]
+
+
+def test_others_are_placed_while_a_tree_is_searched() -> None:
+    shell = Shell(*two_racks("2500m"))
+    assert ["g"] == [asked.name for asked in shell.asked]
+    assert {} == shell.bound
+    shell.put(make_pod("alone", cpu="100m"))
+    assert ["alone"] == [*shell.bound]
+    shell.answer()
+    assert 5 == len(shell.bound)
+    assert 1 == len({node[0] for name, node in shell.bound.items() if name != "alone"})
+    assert not shell.asked
+
+
+def test_nothing_is_asked_again_before_the_answer_is_there() -> None:
+    shell = Shell(*too_large())
+    for i in range(3):
+        shell.put(make_node(f"c{i}", cpu="2", labels={RACK: f"c{i}"}))
+        shell.wait(60)
+    assert 1 == len(shell.asked)
+    shell.answer()  # counts for another state: nothing has been found in it
+    shell.answer()
+    assert "impossible (proven)" in shell.messages["g-0"]
+
+
+def test_a_placement_that_still_holds_counts_though_the_state_has_changed() -> None:
+    shell = Shell(*two_racks(), make_node("c", cpu="9", labels={RACK: "c"}))
+    shell.put(make_pod("elsewhere", cpu="8", uid="e", nodeSelector={RACK: "c"}))
+    assert {"elsewhere"} == {*shell.bound}
+    shell.answer()
+    assert 5 == len(shell.bound)
+    assert not shell.asked
+
+
+def test_a_placement_whose_room_was_taken_meanwhile_is_searched_again() -> None:
+    shell = Shell(*two_racks())
+    shell.put(make_pod("taking", cpu="2", uid="t", nodeSelector={RACK: "a"}))
+    assert {"taking"} == {*shell.bound}
+    shell.answer()
+    assert {"taking"} == {*shell.bound}
+    shell.answer()
+    assert 4 == sum(node[0] == "b" for node in shell.bound.values())
+
+
+def test_where_the_state_never_rests_the_search_is_given_up_for_now() -> None:
+    shell = Shell(*too_large())
+    answers = 0
+    while shell.asked and answers < 20:
+        shell.put(make_node(f"more-{answers}", cpu="2", labels={RACK: f"r{answers}"}))
+        shell.answer()
+        answers += 1
+    assert answers == searches.MISSED_MAX + 1
+    assert "not found yet" in shell.messages["g-0"]
+    assert "(stage: changes)" in shell.messages["g-0"]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_without_an_answer_nothing_is_proved_and_it_is_tried_again(refused: bool) -> None:
+    shell = Shell(*two_racks())
+    asked = shell.asked.pop(0)
+    lost = WriteFailed(asked.id, 500, "gone") if refused else Solved(asked.id, error="gone")
+    shell.step(lost)
+    assert "not found yet (searched 0, goes on)" in shell.messages["g-0"]
+    assert "(stage: solver: gone)" in shell.messages["g-0"]
+    shell.wait(30)
+    shell.answer()
+    assert 4 == len(shell.bound)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x81\xa4type\xa3odd", b"\x93" * 50])
+def test_an_answer_that_is_none_proves_nothing(body: bytes) -> None:
+    shell = Shell(*two_racks())
+    shell.step(Solved(shell.asked.pop(0).id, body))
+    assert "not found yet" in shell.messages["g-0"]
+
+
+def test_a_shell_that_does_not_search_leaves_it_to_the_engine() -> None:
+    shell = Shell(*two_racks())
+    shell.step(WriteOk(shell.asked.pop(0).id))
+    assert 4 == len(shell.bound)
+
+
+def test_the_next_search_goes_on_where_the_last_one_ended() -> None:
+    shell = Shell(*two_racks())
+    progress = Progress(12, 345, (3,))
+    shell.answer(ExhaustedSearch("search", 345, progress))
+    assert "not found yet (searched 345, goes on)" in shell.messages["g-0"]
+    shell.wait(30)
+    request = _read(shell.asked[0])
+    assert (2, progress) == (request.effort, request.begun)
+    for _ in range(2):
+        shell.answer(ExhaustedSearch("search", 345, progress))
+        shell.wait(60)
+    assert not shell.asked, "only a change helps now"
+    shell.put(make_node("c", cpu="1", labels={RACK: "c"}))
+    assert (4, Progress()) == (_read(shell.asked[0]).effort, _read(shell.asked[0]).begun)
+
+
+def test_an_answer_to_what_was_asked_before_a_change_of_the_tree_is_dropped() -> None:
+    shell = Shell(*two_racks())
+    shell.put(members("g", 5, cpu="1")[4])
+    old, new = shell.asked
+    shell.step(Solved(old.id, solve(old.message)))
+    assert {} == shell.bound
+    shell.asked = [new]
+    shell.answer()
+    while shell.asked:  # for the fifth
+        shell.answer()
+    assert 4 == len(shell.bound)
+
+
+def test_more_pods_than_the_minimum_are_searched_beside_others_too() -> None:
+    objects = [o for o in two_racks() if not hasattr(o.spec, "scheduling_policy")]
+    shell = Shell(*objects, make_group("g", 2, key=RACK))
+    while shell.asked:
+        shell.answer()
+    assert 4 == len(shell.bound)
+
+
+def test_an_eviction_is_searched_beside_others() -> None:
+    low = [make_pod(f"low-{r}{i}", cpu="2", node=f"{r}{i}", uid=f"low-{r}{i}")
+           for r in "ab" for i in range(2)]  # fmt: skip
+    nodes = [o for o in two_racks() if not hasattr(o.spec, "containers")][:4]
+    pods = members("g", 4, cpu="1", priority=10)
+    shell = Shell(*nodes, *low, make_group("g", 4, key=RACK, priority=10), *pods)
+    asked = 0
+    while shell.asked:
+        shell.put(make_pod(f"small-{asked}", cpu="1m", uid=f"small-{asked}"))
+        shell.answer()
+        asked += 1
+    assert asked
+    assert 2 == len(shell.gone)
+    assert 1 == len({name[4] for name in shell.gone})
+
+
+def _read(asked: Solve) -> Request:
+    return read_request(asked.message)
