@@ -32,7 +32,7 @@ WORK_MAX: Final = 200_000
 SOLVER_EFFORT_MAX: Final = 4
 IMPROVING_EFFORT_MAX: Final = 2
 # What is done at once, in some 50 ms: packings, and the solver's work on a small problem.
-PACKINGS_AT_ONCE: Final = 1_200
+PACKINGS_AT_ONCE: Final = 3_000
 WORK_AT_ONCE: Final = 10_000
 # For one subtree, in calls back.
 REPAIR_STEPS: Final = 40
