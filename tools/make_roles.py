@@ -96,6 +96,18 @@ PARTS: Final = (
         ),
     ),
     Part(
+        "groups/making/scheduler-rbac.yaml", "stower-scheduler-gangs",
+        "What the scheduler needs to make groups for the pods of JobSets and others\n"
+        "(--make-groups).", "makeGroups",
+        (
+            Rule("", "pods", f"{READ} patch", "the label that links a pod to its group"),
+            Rule("batch", "jobs", READ),
+            Rule("scheduling.k8s.io stower.dev", "podgroups compositepodgroups",
+                 f"{READ} create patch delete"),
+            Rule("", "events", "create", "what a pod lacks"),
+        ),
+    ),
+    Part(
         "negotiation/scheduler-rbac.yaml", "stower-scheduler-negotiation",
         "What the scheduler needs for pods whose devices are negotiated with drivers.",
         "features.negotiation",

@@ -21,7 +21,7 @@ from tests.contract.test_vms import VMS, machine
 
 Object = dict[str, Any]
 ROOT = Path(__file__).parents[2]
-PARTS = ("scheduler", "groups", "negotiation", "vms", "warm")
+PARTS = ("scheduler", "groups", "groups/making", "negotiation", "vms", "warm")
 V1 = "/api/v1"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
@@ -195,6 +195,37 @@ def test_groups_of_a_cluster_that_has_none_of_its_own(account: Account) -> None:
                 f"{OWN}/{plural}",
                 lambda o, n=name: bool((o[n].get("status") or {}).get("conditions")),
             )
+
+
+def test_groups_are_made_for_pods_as_operators_make_them(account: Account) -> None:
+    """A Job of a JobSet, and a replica of a LeaderWorkerSet, of which one pod is still to come."""
+    add_nodes(account.client, 2)
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    labels = {"jobset.sigs.k8s.io/jobset-name": "train",
+              "jobset.sigs.k8s.io/global-replicas": "1"}  # fmt: skip
+    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    job = {"metadata": {"name": "train-w-0", "labels": labels},
+           "spec": {"parallelism": 2, "completions": 2, "template": template}}  # fmt: skip
+    account.add(jobs, job)
+    uid = account.client.call("GET", f"{jobs}/train-w-0")[1]["metadata"]["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train-w-0", "uid": uid,
+             "controller": True}  # fmt: skip
+    lws = {"leaderworkerset.sigs.k8s.io/name": "serve",
+           "leaderworkerset.sigs.k8s.io/group-index": "0"}  # fmt: skip
+    size = {"leaderworkerset.sigs.k8s.io/size": "2"}
+    with account.scheduler("--make-groups", "all"):
+        for i in range(2):
+            meta = {"labels": labels, "ownerReferences": [owner]}
+            account.pod(f"train-w-0-{i}", meta=meta, restartPolicy="Never")
+        account.pod("serve-0", meta={"labels": lws, "annotations": size})
+        pods = account.until(PODS, lambda o: {"train-w-0-0", "train-w-0-1"} <= set(bound(o)))
+        assert "serve-0" not in bound(pods)
+        account.pod("serve-0-1", meta={"labels": lws, "annotations": size})
+        account.until(PODS, lambda o: {"serve-0", "serve-0-1"} <= set(bound(o)))
+        account.pod("odd", meta={"labels": lws})
+        events = f"{V1}/namespaces/default/events"
+        account.until(events, lambda o: any("odd" in name for name in o))
 
 
 @pytest.mark.behaviour("S4.28")
