@@ -124,3 +124,16 @@ def test_a_cluster_of_ours_lacks_nothing(served: Client, tmp_path: Path) -> None
     said = logged(served, tmp_path, lambda method, path: None)
     assert "outdated" not in said
     assert "does not serve" not in said
+
+
+@pytest.mark.parametrize("path", ["", "/namespaces/default/podgroups", "/workloads"])
+def test_a_version_of_another_release_is_named_with_the_way_to_it(
+    served: Client, path: str
+) -> None:
+    method = "POST" if path else "GET"
+    code, told = served.call(method, f"/apis/scheduling.k8s.io/v1alpha2{path}", {})
+    assert 404 == code
+    assert "--kubernetes 1.36" in told["message"]
+    assert (
+        "--kubernetes" not in served.call("GET", "/apis/scheduling.k8s.io/v1alpha9")[1]["message"]
+    )

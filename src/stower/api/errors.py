@@ -180,9 +180,22 @@ def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", text, {})
 
 
-def no_such_path() -> ApiError:
-    """Nothing is served here."""
+# Versions that one release of Kubernetes serves and another does not.
+RELEASES: Final = {
+    ("scheduling.k8s.io", "v1alpha2"): "1.36",
+    ("scheduling.k8s.io", "v1alpha3"): "1.37",
+    ("scheduling.k8s.io", "v1beta1"): "1.37",
+}
+
+
+def no_such_path(group: str = "", version: str = "") -> ApiError:
+    """Nothing is served here. `group`, `version`: that were asked for, and are not served."""
     text = "the server could not find the requested resource"
+    if release := RELEASES.get((group, version)):
+        text += (
+            f": {group}/{version} is what Kubernetes {release} has, and this server is another "
+            f"one; start it with --kubernetes {release}"
+        )
     return ApiError(404, "NotFound", text, {})
 
 

@@ -219,7 +219,7 @@ class Api:
         else:
             found = discovery.api_resources(self.registry, group, parts[2])
         if found is None:  # below a served group, a 404 is a Status
-            raise no_such_path()
+            raise no_such_path(group, parts[-1])
         return found
 
     def _resource(self, request: Request, info: RequestInfo) -> Response | Watch:
@@ -227,6 +227,8 @@ class Api:
         if info.group not in self.registry.groups:
             return NOTHING_HERE
         resource = self.registry.find(info.group, info.version, info.resource)
+        if info.version not in self.registry.groups[info.group]:
+            raise no_such_path(info.group, info.version)
         if resource is None or info.is_malformed or info.verb == "proxy":
             raise no_such_path()
         if info.in_namespace and not resource.namespaced:

@@ -21,6 +21,9 @@ KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
 LABEL_COUNT: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 LWS_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+# A replica has a domain of this key for itself: its pods say so by affinity. Its workers come
+# once its leader has a node, with that one's domain as their node selector.
+LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 JOB_SET_JOBS: Final = "jobset.sigs.k8s.io/global-replicas"
 # Of a PyTorchJob: the number of its pods, in the environment that its operator gives them.
 PYTORCH_COUNT: Final = "PET_NNODES"
@@ -61,7 +64,10 @@ def plan_of(pod: Object, job: Object | None) -> GroupPlan:
             return _plan_single_group(pod, labels[key], _count(labels, LABEL_COUNT, notes))
     if LWS in labels:
         name = f"{labels[LWS]}-{labels.get(LWS_INDEX, '0')}"
-        return _plan_single_group(pod, name, _count(notes, LWS_SIZE, notes))
+        count = _count(notes, LWS_SIZE, notes)
+        if LWS_EXCLUSIVE in notes and MIN_COUNT not in notes:
+            count = 1  # a gang would wait for pods that wait for it
+        return _plan_single_group(pod, name, count)
     if PYTORCH in labels:
         return _plan_single_group(
             pod, labels[PYTORCH], _count(_environment(pod), PYTORCH_COUNT, notes)
@@ -137,11 +143,11 @@ def _number(where: Object, key: str) -> int:
 def _pods(pod: Object, name: str, count: int, owner: Object | None, parent: str = "") -> Group:
     spec: Object = {"schedulingPolicy": {"gang": {"minCount": count}}}
     notes = pod["metadata"].get("annotations") or {}
-    for key in (REQUIRED, WISHED):
+    for key in (REQUIRED, WISHED, LWS_EXCLUSIVE):
         for fault in names.qualified_name_faults(notes.get(key, "x")):
             raise GroupPlanError(f'{key}: got "{notes[key]}": {fault}')
-    if REQUIRED in notes:
-        spec["schedulingConstraints"] = {"topology": [{"key": notes[REQUIRED]}]}
+    if topology := notes.get(REQUIRED) or notes.get(LWS_EXCLUSIVE):
+        spec["schedulingConstraints"] = {"topology": [{"key": topology}]}
     if parent:
         spec["parentCompositePodGroupName"] = parent
         spec["workloadRef"] = {"workloadName": parent, "templateName": "job"}

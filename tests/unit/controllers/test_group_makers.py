@@ -86,6 +86,26 @@ def test_pods_with_labels_of_others_get_their_group(
     cluster.until(lambda: not cluster.all("podgroups"))
 
 
+@pytest.mark.parametrize("version", ["1.36", "1.37"])
+def test_a_replica_with_a_domain_for_itself_begins_with_its_leader(version: str) -> None:
+    """Its workers are created once the leader has a node."""
+    zone = "topology.kubernetes.io/zone"
+    cluster = Cluster(pools(2, capacity={"cpu": "2"}, labels={zone: "a"}), version=version)
+    meta = {
+        "labels": {f"{LWS}/name": "llm", f"{LWS}/group-index": "0"},
+        "annotations": {f"{LWS}/size": "3", f"{LWS}/exclusive-topology": zone},
+    }
+    cluster.create("pods", asking("llm-0", meta))
+    cluster.advance(10)
+    assert (1, 1) == (minimum(cluster, "llm-0"), placed(cluster))
+    spec = cluster.one("podgroups", "llm-0")["spec"]
+    assert [{"key": zone}] == spec["schedulingConstraints"]["topology"]
+    for i in (1, 2):
+        cluster.create("pods", asking(f"llm-0-{i}", meta))
+    cluster.advance(10)
+    assert 3 == placed(cluster)
+
+
 def test_a_group_that_somebody_else_made_stays(cluster: Cluster) -> None:
     policy = {"schedulingPolicy": {"gang": {"minCount": 1}}}
     cluster.create("podgroups", {"metadata": {"name": "g"}, "spec": policy})
