@@ -7,6 +7,7 @@ import pytest
 
 from stower.apiserver.server_process import Options
 from tests.contract.servers import Command, in_thread, until
+from tests.contract.test_live import scheduler
 from tests.contract.test_up import PODS, running, state, stower, up
 
 OLD = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
@@ -77,6 +78,30 @@ def test_a_tree_comes_and_goes_as_a_whole(state: Path) -> None:
         client.call("DELETE", f"{PODS}/{name}")
     until(client, GROUPS, lambda o: not o)
     until(client, COMPOSITES, lambda o: not o)
+
+
+@pytest.mark.more
+def test_a_long_search_is_done_beside_the_scheduler(tmp_path: Path) -> None:
+    """520 nodes in racks of 20, of which counting says that each has room for the gang."""
+    with in_thread(Options(tmp_path / "state", memory=True, version="1.37")) as (_, client):
+        for i in range(520):
+            meta = {"name": f"n{i}", "labels": {"rack": f"r{i // 20}"}}
+            body = {"metadata": meta, "status": {"allocatable": {"cpu": "10", "pods": "99"}}}
+            assert 201 == client.call("POST", "/api/v1/nodes", body)[0]
+        spec = {
+            "schedulingPolicy": {"gang": {"minCount": 27}},
+            "schedulingConstraints": {"topology": [{"key": "rack"}]},
+        }
+        assert 201 == client.call("POST", GROUPS, {"metadata": {"name": "g"}, "spec": spec})[0]
+        for i in range(27):
+            one = pod(f"g{i}", "g")
+            one["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6" if i < 15 else "5"
+            assert 201 == client.call("POST", PODS, one)[0]
+        with scheduler(client.kubeconfig, "--no-leader-elect"):
+            said = until(client, GROUPS, lambda o: bool(o["g"].get("status", {}).get("conditions")))
+        (condition,) = said["g"]["status"]["conditions"]
+        text = "impossible (proven): this does not fit: 27 pods of PodGroup default/g in one rack"
+        assert condition["message"].startswith(text)
 
 
 def test_groups_are_made_on_a_cluster_with_controllers_of_its_own(tmp_path: Path) -> None:
