@@ -50,7 +50,6 @@ class _Kept(NamedTuple):
 class _Asked(NamedTuple):
     digest: bytes
     built: IndexedProblem
-    message: bytes
 
 
 class Searches:
@@ -125,7 +124,7 @@ class Searches:
             or self._asked_count > ASKED_MAX
         ):
             return None
-        self._asked = _Asked(digest, built, message)
+        self._asked = _Asked(digest, built)
         raise Unsolved(message)
 
     def _still_valid(self, built: IndexedProblem, request: Request) -> FoundPlacement | None:

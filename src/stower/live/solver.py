@@ -21,6 +21,8 @@ from stower.live.solver_process import LENGTH_BYTES
 # Searches are limited by their work: some seconds on a machine that is not overloaded.
 SECONDS_MAX: Final = 300.0
 ANSWER_BYTES_MAX: Final = 64 << 20
+# Of the messages of one namespace that wait, beside one: a problem of 5,000 nodes takes 4 MiB.
+WAITING_BYTES_MAX: Final = 16 << 20
 COMMAND: Final = (sys.executable, "-m", "stower.live.solver_process")
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,10 @@ class Solver:
         """Takes a search; `on_answer` gets its answer."""
         turns = self._waiting.setdefault(write.namespace, {})
         older = turns.get(write.uid)
+        if older is None and sum(len(w.message) for w in turns.values()) > WAITING_BYTES_MAX:
+            error = "too many searches of its namespace wait"
+            self._on_answer(Solved(write.id, error=error))
+            return
         turns[write.uid] = write
         if older is not None:
             self._on_answer(Solved(older.id, error="the group has changed"))

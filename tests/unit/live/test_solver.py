@@ -85,6 +85,22 @@ def test_a_newer_search_for_a_tree_takes_the_place_of_the_older_one() -> None:
     assert decode_answer(second.body)
 
 
+def test_what_too_many_ask_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other namespaces are taken."""
+    monkeypatch.setattr(solver, "WAITING_BYTES_MAX", len(MESSAGE))
+
+    async def story(searches: Solver, wait: Wait) -> list[Solved]:
+        for id in range(1, 6):
+            searches.send(solve(id, "a"))
+        searches.send(solve(6, "b"))
+        return await wait(6)
+
+    found = {answer.id: answer for answer in told(story)}
+    refused = [id for id, answer in found.items() if "too many" in answer.error]
+    assert [3, 4, 5] == refused
+    assert decode_answer(found[6].body)
+
+
 def test_a_process_that_ends_is_replaced() -> None:
     async def story(searches: Solver, wait: Wait) -> list[Solved]:
         searches.send(solve(1))
