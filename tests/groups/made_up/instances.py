@@ -1,5 +1,5 @@
 """Made-up placement problems of trees of pod groups, unlike the golden ones: several pods a node,
-several resources, taints, selectors, and rules between pods (host ports, anti-affinity, affinity,
+several resources, devices by claims, taints, selectors, and rules between pods (host ports, anti-affinity, affinity,
 spreading), with bound pods that have such rules too.
 
 `planted` makes a problem around a placement that it has found itself; `tightened` takes away until
@@ -32,6 +32,7 @@ class Pods(msgspec.Struct):
     near: list[tuple[str, str]] = []
     apart: list[tuple[str, str]] = []
     spread: list[tuple[str, int, str]] = []
+    devices: int = 0  # that the claim of each asks for
 
     @property
     def has_rules(self) -> bool:
@@ -49,6 +50,7 @@ class MadeNode(msgspec.Struct):
     pods: int
     tainted: bool
     bound: list[Pods]
+    devices: int = 0
 
 
 class MadeGroup(msgspec.Struct):
@@ -77,7 +79,8 @@ class Instance(msgspec.Struct):
 
 def planted(seed: int, rules: bool) -> Instance:
     """A problem of 4 to 64 nodes around a placement. `rules`: between pods."""
-    return _Planting(random.Random(seed), rules).instance(f"{'rules' if rules else 'plain'}-{seed}")
+    planting = _Planting(random.Random(seed), rules, random.Random(f"claims-{seed}"))
+    return planting.instance(f"{'rules' if rules else 'plain'}-{seed}")
 
 
 def tightened(instance: Instance, seed: int) -> Instance:
@@ -85,7 +88,7 @@ def tightened(instance: Instance, seed: int) -> Instance:
     rng = random.Random(seed)
     made = msgspec.json.decode(msgspec.json.encode(instance), type=Instance)
     for _ in range(rng.randint(1, 3)):
-        choice = rng.randrange(4)
+        choice = rng.randrange(5)
         node, pods = rng.choice(made.nodes), rng.choice(made.pods)
         if choice == 0:
             node.cpu = max(node.cpu - rng.randint(1, 4), 0)
@@ -93,6 +96,8 @@ def tightened(instance: Instance, seed: int) -> Instance:
             node.pods = max(node.pods - rng.randint(1, 3), 0)
         elif choice == 2:
             pods.cpu += 1
+        elif choice == 3 and pods.devices:
+            pods.devices += 1
         else:
             pods.count += 1
             group = made.groups[pods.group]
@@ -104,8 +109,10 @@ def tightened(instance: Instance, seed: int) -> Instance:
 class _Planting:
     """One problem in the making, and where its pods are."""
 
-    def __init__(self, rng: random.Random, rules: bool) -> None:
+    def __init__(self, rng: random.Random, rules: bool, claims: random.Random) -> None:
         self.rng = rng
+        self.claims = claims
+        self.has_devices = claims.random() < 0.3
         self.rules = rules
         self.nodes: list[MadeNode] = []
         self.groups: list[MadeGroup] = []
@@ -142,6 +149,9 @@ class _Planting:
                 rng.random() < 0.15, [],
             ))  # fmt: skip
             self.on.append([])
+        if self.has_devices:
+            for node in self.nodes:
+                node.devices = self.claims.choice((0, 1, 2, 4))
 
     def _make_bound(self) -> None:
         rng = self.rng
@@ -189,6 +199,8 @@ class _Planting:
         pods = Pods(g, 0, app, rng.randint(1, 5), rng.choice((0, 0, 0, 1)))
         pods.selector = rng.choice(("", "", "", "ssd"))
         pods.tolerates = rng.random() < 0.3
+        if self.has_devices:
+            pods.devices = self.claims.choice((0, 1, 1, 2))
         if self.rules:
             self._make_rules(pods)
         wanted = rng.randint(1, 8)
@@ -229,6 +241,8 @@ class _Planting:
         if sum(p.cpu for p in own) + pods.cpu > node.cpu or len(own) + 1 > node.pods:
             return False
         if sum(p.gpu for p in own) + pods.gpu > node.gpu:
+            return False
+        if sum(p.devices for p in own) + pods.devices > node.devices:
             return False
         if any({*p.ports} & {*pods.ports} for p in here):
             return False
@@ -273,6 +287,8 @@ class _Planting:
             node.cpu = min(node.cpu, sum(p.cpu for p in own) + rng.randint(0, slack))
             node.gpu = min(node.gpu, sum(p.gpu for p in own) + rng.randint(0, slack))
             node.pods = min(node.pods, len(own) + rng.randint(0, slack + 1))
+            more = self.claims.randint(0, slack)
+            node.devices = min(node.devices, sum(p.devices for p in own) + more)
 
 
 def documents(instance: Instance) -> list[dict[str, Any]]:
@@ -294,6 +310,10 @@ def documents(instance: Instance) -> list[dict[str, Any]]:
             ),
             *bound,
         ]
+        if node.devices:
+            found.append(_slice(node))
+    if any(pods.devices for pods in instance.pods):
+        found.append(_object("resource.k8s.io/v1", "DeviceClass", "gpu", {}))
     for g, group in enumerate(instance.groups):
         name = "minCount" if group.is_leaf else "minGroupCount"
         policy = {"gang": {name: group.minimum}} if group.minimum else {"basic": {}}
@@ -307,13 +327,31 @@ def documents(instance: Instance) -> list[dict[str, Any]]:
         )
         found.append(_object(f"scheduling.k8s.io/{version}", kind, f"g{g}", spec))
     for k, pods in enumerate(instance.pods):
-        found += [_pod(f"p{k}-{i}", pods) for i in range(pods.count)]
+        for i in range(pods.count):
+            found.append(_pod(f"p{k}-{i}", pods))
+            if pods.devices:
+                exactly = {
+                    "deviceClassName": "gpu", "allocationMode": "ExactCount",
+                    "count": pods.devices,
+                }  # fmt: skip
+                requests = [{"name": "r", "exactly": exactly}]
+                spec = {"devices": {"requests": requests}}
+                found.append(_object("resource.k8s.io/v1", "ResourceClaim", f"p{k}-{i}", spec))
     return found
+
+
+def _slice(node: MadeNode) -> dict[str, Any]:
+    spec = {
+        "driver": "gpu.example.com", "nodeName": node.name,
+        "pool": {"name": node.name, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"d{i}"} for i in range(node.devices)],
+    }  # fmt: skip
+    return _object("resource.k8s.io/v1", "ResourceSlice", node.name, spec)
 
 
 def _object(version: str, kind: str, name: str, spec: Any, **more: Any) -> dict[str, Any]:
     meta: dict[str, Any] = {"name": name, "uid": f"{kind}-{name}"}
-    if kind != "Node":
+    if kind not in ("Node", "ResourceSlice", "DeviceClass"):
         meta["namespace"] = "default"
     meta["labels"] = more.pop("labels", {})
     return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec, **more}
@@ -334,6 +372,9 @@ def _pod(name: str, pods: Pods, node: str = "") -> dict[str, Any]:
         spec["nodeSelector"] = {"disk": pods.selector}
     if pods.tolerates:
         spec["tolerations"] = [{"key": "t", "operator": "Exists"}]
+    if pods.devices:
+        spec["resourceClaims"] = [{"name": "r", "resourceClaimName": name}]
+        container["resources"]["claims"] = [{"name": "r"}]
     affinity: dict[str, Any] = {}
     for name_, terms in (("podAffinity", pods.near), ("podAntiAffinity", pods.apart)):
         if terms:

@@ -91,6 +91,8 @@ class Oracle:
             self.model.add(sum(x * p.cpu for x, p in zip(here, pods, strict=True)) <= node.cpu)
             self.model.add(sum(x * p.gpu for x, p in zip(here, pods, strict=True)) <= node.gpu)
             self.model.add(sum(here) <= node.pods)
+            claimed = sum(x * p.devices for x, p in zip(here, pods, strict=True))
+            self.model.add(claimed <= node.devices)
             for port in {port for p in pods for port in p.ports}:
                 taken = any(port in p.ports for p in node.bound)
                 using = [x for x, p in zip(here, pods, strict=True) if port in p.ports]
