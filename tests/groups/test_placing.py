@@ -518,7 +518,7 @@ def test_what_was_given_up_at_full_effort_waits_for_a_change(
     found = ExhaustedSearch("plugins")
     tried: list[int] = []
 
-    def give_up(self: Any, built: Any, problem: Any, effort: int, explains: bool) -> Any:
+    def give_up(self: Any, built: Any, problem: Any, effort: int, *rest: Any) -> Any:
         tried.append(effort)
         return found
 
@@ -544,7 +544,7 @@ def test_what_was_given_up_waits_for_the_end_of_its_backoff(
     """Nodes that come in between have it searched once, afterwards; one more pod at once."""
     tried: list[int] = []
 
-    def give_up(self: Any, built: Any, problem: Any, effort: int, explains: bool) -> Any:
+    def give_up(self: Any, built: Any, problem: Any, effort: int, *rest: Any) -> Any:
         tried.append(effort)
         return ExhaustedSearch("plugins")
 
@@ -569,9 +569,9 @@ def test_a_large_search_waits_for_the_end_of_its_backoff(monkeypatch: pytest.Mon
     """A small one is made again as soon as a node comes, while nothing else is to be done."""
     found, place = [], Searches.place
 
-    def count(self: Any, built: Any, problem: Any, effort: int, explains: bool) -> Any:
+    def count(self: Any, built: Any, problem: Any, effort: int, *rest: Any) -> Any:
         found.append(problem.node_count)
-        return place(self, built, problem, effort, explains)
+        return place(self, built, problem, effort, *rest)
 
     monkeypatch.setattr(Searches, "place", count)
     tried = []

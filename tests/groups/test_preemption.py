@@ -102,9 +102,9 @@ def test_a_tree_for_which_nobody_has_to_leave_is_placed_at_once(
     place = Searches.place
 
     def first_give_up(
-        self: Searches, built: IndexedProblem, problem: Problem, effort: int, explains: bool
+        self: Searches, built: IndexedProblem, problem: Problem, effort: int, *rest: Any
     ) -> Answer:
-        return next(answers, None) or place(self, built, problem, effort, explains)
+        return next(answers, None) or place(self, built, problem, effort, *rest)
 
     monkeypatch.setattr(Searches, "place", first_give_up)
     low = members("low", 1, cpu="1", node="n1")
@@ -124,9 +124,9 @@ def test_other_pods_of_a_tree_that_is_placed_at_once_follow(
     place = Searches.place
 
     def first_give_up(
-        self: Searches, built: IndexedProblem, problem: Problem, effort: int, explains: bool
+        self: Searches, built: IndexedProblem, problem: Problem, effort: int, *rest: Any
     ) -> Answer:
-        return next(answers, None) or place(self, built, problem, effort, explains)
+        return next(answers, None) or place(self, built, problem, effort, *rest)
 
     monkeypatch.setattr(Searches, "place", first_give_up)
     low = members("low", 1, cpu="1", node="n1")

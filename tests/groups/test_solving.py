@@ -21,7 +21,7 @@ from tests.group_builders import RACK, make_group, members
 
 @pytest.fixture(autouse=True)
 def nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "SMALL", -1)
+    monkeypatch.setattr(placement, "VARIABLES_AT_ONCE", -1)
     monkeypatch.setattr(placement, "PACKINGS_AT_ONCE", -1)
 
 
@@ -69,7 +69,9 @@ class Shell:
     def answer(self, answer: Answer | None = None) -> None:
         """Answers the oldest question, truly where no answer is given."""
         asked = self.asked.pop(0)
-        body = solve(asked.message) if answer is None else encode_answer(answer)
+        body = encode_answer(answer) if answer is not None else b""
+        if answer is None and asked.message:
+            body = solve(asked.message)
         self.step(Solved(asked.id, body))
 
 

@@ -52,6 +52,7 @@ from stower.framework.profile import Profile
 from stower.framework.retries import UNKNOWN
 from stower.framework.stopwatch import DISABLED_STOPWATCH, Stopwatch
 from stower.framework.writes import Write
+from stower.groups.searches import SPENT_MAX
 from stower.model.errors import InvariantError
 from stower.model.kinds import ApiObject, Node, Pod
 from stower.state.cluster import ClusterState
@@ -217,6 +218,8 @@ class Engine:
             return False
         context, state, queue, outbox = self._context, self.state, self.queue, self.outbox
         tallies, visits = state.tallies, 0  # pods counted for new selectors
+        if self.tree_attempts is not None:
+            self.tree_attempts.spent = 0
         terms = state.carried_terms
         entity: QueuedEntity | None = None
         for _ in range(self.limits.cycles_per_step_max):
@@ -261,6 +264,8 @@ class Engine:
             visits, tallies.visits = visits + tallies.visits, 0
             if visits > self.limits.visits_per_step_max:
                 break
+            if self.tree_attempts is not None and self.tree_attempts.spent > SPENT_MAX:
+                break  # the other trees are tried in the next steps
         return False
 
     def _end_attempt(self, entity: QueuedEntity, error: Exception, first_id: int) -> bool:

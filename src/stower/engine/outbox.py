@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from stower.framework.events import ExtenderAnswered, Solved, WriteFailed, WriteOk
 from stower.framework.retries import UNKNOWN
-from stower.framework.writes import AgentAnswer, Write
+from stower.framework.writes import AgentAnswer, CallExtender, Solve, Write
 
 
 class Answer(NamedTuple):
@@ -41,6 +41,8 @@ class _Untracked:
 
 
 UNTRACKED: Final = _Untracked()
+# What these events are the answers to; others answer any write.
+_ANSWERED_BY: Final[dict[type, type]] = {ExtenderAnswered: CallExtender, Solved: Solve}
 NO_OWNER: Final = (UNTRACKED, None)
 
 
@@ -74,6 +76,11 @@ class Outbox:
     def dispatch(self, event: WriteOk | WriteFailed | ExtenderAnswered | Solved) -> None:
         """Hands an answer to the owner of its write; drops one that was dispatched before."""
         owner, self.answered = self._owners.pop(event.id, NO_OWNER)
+        if not isinstance(self.answered, _ANSWERED_BY.get(type(event), object)):
+            # Not to this engine, but to one before it.
+            if self.answered is not None:
+                self._owners[event.id] = owner, self.answered
+            return
         if isinstance(event, WriteOk):
             owner.handle_answer(Answer(event.id, version=event.resource_version))
         elif isinstance(event, WriteFailed):

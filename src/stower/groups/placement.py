@@ -16,24 +16,27 @@ from stower.groups.matrix import Outcome
 from stower.groups.placement_check import faults_of
 from stower.groups.problem import Placement, Problem
 from stower.groups.repair import RepairSearch
-from stower.groups.search import ENOUGH, NO_PROGRESS, PACKINGS_MAX, Progress, Search
+from stower.groups.search import ENOUGH, NO_PROGRESS, ROUNDS_MAX, Progress, Search
 
 # For the exact model of the whole tree; twice as many once an attempt was given up. Larger ones do
 # not get through their root in 10 s.
 VARIABLES_MAX: Final = 20_000
-# So many variables at most are solved within a few milliseconds, sooner than all rounds of the
-# search are over.
+# Smaller problems are solved before all rounds of the search are made, which takes longer.
 SMALL: Final = 1_000
-# Rounds of the search before a small problem is solved.
+# Rounds of the search before that.
 FIRST_ROUNDS: Final = 2
 # The solver's calls back times the variables of its model; 2 to 10 µs each, 2 s in all.
 WORK_MAX: Final = 200_000
 # The solver cannot be interrupted: nobody else is served while it works.
 SOLVER_EFFORT_MAX: Final = 4
 IMPROVING_EFFORT_MAX: Final = 2
-# What is done at once, in some 50 ms: packings, and the solver's work on a small problem.
-PACKINGS_AT_ONCE: Final = 3_000
+# What is done at once, in some 50 ms: packings, and so many variables, for which the solver takes
+# 10 ms at most. It does a lot of work between two calls back, so that no other limit holds.
+PACKINGS_AT_ONCE: Final = 2_000
+VARIABLES_AT_ONCE: Final = 150
 WORK_AT_ONCE: Final = 10_000
+# What the solver takes for a variable, in packings.
+COST_OF_VARIABLE: Final = 3
 # For one subtree, in calls back.
 REPAIR_STEPS: Final = 40
 GAP: Final = 0.01
@@ -78,16 +81,34 @@ class ExhaustedSearch(msgspec.Struct, frozen=True, tag=True):
 Answer = FoundPlacement | InfeasibleProblem | ExhaustedSearch
 
 
-def place_at_once(problem: Problem) -> Answer | None:
-    """Returns the answer for a tree where a little work is enough for one; None where it is not."""
-    work = WORK_AT_ONCE if _size_of(problem) <= SMALL else 0
-    answer = place(problem, work, packings_max=PACKINGS_AT_ONCE)
-    return None if isinstance(answer, ExhaustedSearch) else answer
+def place_at_once(problem: Problem) -> tuple[Answer | None, int]:
+    """Returns the answer for a tree where a little work is enough for one, None where it is not;
+    and what that has cost, in packings."""
+    bounds = bounds_of(problem)
+    if bounds.lacking >= 0:
+        return InfeasibleProblem(bounds.lacking, "counting"), 0
+    size = _size_of(problem)
+    is_solved = size <= VARIABLES_AT_ONCE
+    search = Search(problem, bounds, packings_max=PACKINGS_AT_ONCE)
+    best = search.run(FIRST_ROUNDS if is_solved else ROUNDS_MAX)
+    cost = search.board.packings
+    if best is None and is_solved:
+        cost += size * COST_OF_VARIABLE
+        answer = _solve_exactly(problem, bounds, WORK_AT_ONCE, search.board.packings, SMALL)
+        if isinstance(answer, InfeasibleProblem):
+            return answer, cost
+    best = search.run()
+    if best is None:
+        return None, cost
+    is_most = best.count >= ENOUGH * bounds.pods_max
+    return FoundPlacement(_check(problem, best), "search", is_most), cost
 
 
 def improve_at_once(problem: Problem, first: FoundPlacement) -> FoundPlacement | None:
     """Returns what `improve` does where a little work is enough; None where it is not."""
-    found = improve(problem, first, WORK_AT_ONCE) if _size_of(problem) <= SMALL else first
+    if _size_of(problem) > VARIABLES_AT_ONCE:
+        return None
+    found = improve(problem, first, WORK_AT_ONCE)
     return found if found.is_most else None
 
 
@@ -96,28 +117,29 @@ def place(
     work: int = WORK_MAX,
     effort: int = 1,
     begun: Progress = NO_PROGRESS,
-    packings_max: int = PACKINGS_MAX,
 ) -> Answer:
     """Returns the answer for a tree. `work`: the solver's budget, 0 for no solver; `effort`: the
     factor for all budgets, for trees whose last search was exhausted; `begun`: where that one
-    ended; `packings_max`: of the heuristic search."""
+    ended."""
     work *= min(effort, SOLVER_EFFORT_MAX)
     bounds = bounds_of(problem)
     if bounds.lacking >= 0:
         return InfeasibleProblem(bounds.lacking, "counting")
-    search = Search(problem, bounds, effort, begun, packings_max)
+    search = Search(problem, bounds, effort, begun)
+    most, solved = VARIABLES_MAX * min(effort, 2), None
     if work and _size_of(problem) <= SMALL and search.run(last=FIRST_ROUNDS) is None:
-        answer = _solve_exactly(problem, bounds, work, search.board.packings, SMALL)
-        if isinstance(answer, InfeasibleProblem):
-            return answer
+        solved = _solve_exactly(problem, bounds, work, search.board.packings, most)
+        if isinstance(solved, InfeasibleProblem):
+            return solved
     best, stage, searched = search.run(), "search", search.board.packings
+    if best is None and isinstance(solved, FoundPlacement):
+        return solved
     if best is None and work and not problem.rules:  # which reach beyond a subtree
         repair = RepairSearch(problem, bounds, effort)
         best, stage = repair.repair(REPAIR_STEPS), "repair"
         searched += repair.board.packings + repair.calls * REPAIR_STEPS
     if best is None:
-        most = VARIABLES_MAX * min(effort, 2)
-        answer = _solve_exactly(problem, bounds, work, searched, most)
+        answer = solved or _solve_exactly(problem, bounds, work, searched, most)
         if isinstance(answer, ExhaustedSearch):
             return msgspec.structs.replace(answer, progress=search.progress)
         return answer

@@ -1,43 +1,64 @@
-"""The searches of one tree: small ones are done at once, others are asked for (`Solve`), while
+"""The searches of one tree: short ones are done at once, others are asked for (`Solve`), while
 other pods are tried.
 
-An attempt ends where it needs an answer that has not come. Once it is there, the attempt is made
-again, on the state as it is then, and finds the answers to all its searches up to there. Where the
-state has changed meanwhile, a placement counts that still has no fault. Must not know writes or the
-queue.
+An attempt ends where it needs an answer that has not come, or has taken its share of a step. Then
+it is made again, on the state as it is then, and finds the answers to all its searches up to there.
+Where the state has changed meanwhile, a placement counts that still has no fault. Must not know
+writes or the queue.
 """
 
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Final, NamedTuple
+
+import msgspec
 
 from stower.groups.placement import (
     Answer,
     ExhaustedSearch,
     FoundPlacement,
+    InfeasibleProblem,
     improve_at_once,
     place_at_once,
 )
 from stower.groups.placement_check import faults_of
 from stower.groups.problem import Placement, Problem, collect_placement
 from stower.groups.problem_builder import IndexedProblem
-from stower.groups.search import NO_PROGRESS
+from stower.groups.search import NO_PROGRESS, Progress
 from stower.groups.solving import Request, answer_to, encode_request
 
-# Answers in a row that were of no use, as the state had changed: then nothing more is asked.
-MISSED_MAX: Final = 3
+# What the attempts of one step may spend at once, in packings: 50 to 100 ms.
+SPENT_MAX: Final = 2_500
+# An attempt takes as long as so many packings, beside its search.
+ATTEMPT_COST: Final = 150
+# Answers to one question that were of no use, as the state had changed: then it is asked no more.
+MISSED_MAX: Final = 1
 # For one placement: searches for more pods, and all searches.
 IMPROVEMENTS_MAX: Final = 3
-ASKED_MAX: Final = 100
+ASKED_MAX: Final = 200
 # Placements that are kept for another state.
 KEPT_MAX: Final = 8
+NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class Asked(NamedTuple):
+    """A question: what is asked for, and the problem as it was."""
+
+    digest: bytes
+    key: Hashable
+    built: IndexedProblem
+    problem: Problem
 
 
 class Unsolved(Exception):
-    """An attempt ends here until this message has an answer."""
+    """An attempt ends here until this message has an answer; without one, until others have been
+    served."""
 
-    def __init__(self, message: bytes) -> None:
+    def __init__(self, message: bytes = b"", asked: Asked | None = None) -> None:
         super().__init__("the answer to a search has not come")
         self.message = message
+        self.asked = asked
 
 
 class _Kept(NamedTuple):
@@ -47,88 +68,149 @@ class _Kept(NamedTuple):
     pieces: list[tuple[int, int, int, int]]
 
 
-class _Asked(NamedTuple):
-    digest: bytes
-    built: IndexedProblem
-
-
 class Searches:
     """What the attempts for one tree have asked and been answered, up to a result."""
 
     def __init__(self) -> None:
-        self.progress = NO_PROGRESS  # of the attempt before, which was given up
-        self._given_up = NO_PROGRESS
+        # By what was asked, where the last attempt was given up.
+        self._progress: dict[Hashable, Progress] = {}
+        self._given_up: dict[Hashable, Progress] = {}
+        self.spent = 0  # in this step, in packings
+        self._leaving = NOBODY  # uids of the pods that are left out now
         self._begin()
 
     def _begin(self) -> None:
-        self._asked: _Asked | None = None
-        self._answers: dict[bytes, Answer] = {}
+        self._answers: dict[bytes, Answer | None] = {}  # None: that takes too long to do at once
+        self._last: dict[Hashable, Answer] = {}  # in whatever state
+        self._missed: dict[Hashable, int] = {}
         self._kept: list[_Kept] = []
-        self._is_unused = False  # whether the last answer is
-        self._missed = self._improvements = self._asked_count = 0
+        self._is_again = False
+        self._improvements = self._asked_count = self._restarts = 0
+        # By uids of pods: there is no placement without them. Whether that was given up.
+        self.refused: dict[frozenset[str], bool] = {}
+        self._has_changed = False  # anything, while the tree waited
 
     def finish(self, goes_on: bool) -> None:
         """Forgets all answers, after a result. `goes_on`: the next attempt does, where this one was
         given up."""
-        self.progress = self._given_up if goes_on else NO_PROGRESS
-        self._given_up = NO_PROGRESS
+        self._progress = self._given_up if goes_on else {}
+        self._given_up = {}
         self._begin()
 
-    def answer(self, answer: Answer) -> None:
-        """Takes the answer to the message that was asked last."""
-        asked, self._asked = self._asked, None
-        if asked is None:
-            return
-        self._answers[asked.digest] = answer
-        self._is_unused = True
+    def answer(self, asked: Asked, answer: Answer) -> None:
+        """Takes the answer to a question."""
+        answer = _checked(asked.problem, answer)
+        self._answers[asked.digest] = self._last[asked.key] = answer
         if isinstance(answer, FoundPlacement):
             self._kept = [_keep(asked.built, answer.placement), *self._kept][:KEPT_MAX]
 
+    def on_change(self) -> None:
+        """Notes that something has changed while the tree waits."""
+        self._has_changed = True
+
+    def is_outdated(self) -> bool:
+        """Returns whether no set of pods was enough, while something has changed; then all sets are
+        to be tried again, once."""
+        if not self._has_changed or self._restarts or not self.refused:
+            return False
+        self._restarts += 1
+        self.refused.clear()
+        self._has_changed = False
+        return True
+
     # For an attempt
 
-    def place(self, built: IndexedProblem, problem: Problem, effort: int, explains: bool) -> Answer:
-        """Returns the answer for a problem with the rows and groups of `built`. Raises Unsolved."""
-        found = place_at_once(problem) or self._look_up(
-            built, Request(problem, effort, self.progress, None, explains)
-        )
+    def begin_attempt(self) -> None:
+        """Begins an attempt in a new step."""
+        self.spent = 0
+
+    @contextmanager
+    def without(self, leaving: frozenset[str]) -> Iterator[None]:
+        """Searches without these pods. Raises Unsolved where the step's share is spent."""
+        if self.spent > SPENT_MAX:
+            self._is_again = True
+            raise Unsolved
+        self.spent += ATTEMPT_COST
+        self._leaving = leaving
+        try:
+            yield
+        finally:
+            self._leaving = NOBODY
+
+    def place(
+        self, built: IndexedProblem, problem: Problem, effort: int, explains: bool, pass_: Hashable
+    ) -> Answer:
+        """Returns the answer for a problem with the rows and groups of `built`. `pass_`: which
+        search of the attempt it is. Raises Unsolved."""
+        key = (self._leaving, pass_)
+        begun = self._progress.get(key, NO_PROGRESS)
+        found = self._find(built, Request(problem, effort, begun, None, explains), key)
+        if found is None:
+            return ExhaustedSearch("changes")
         if isinstance(found, ExhaustedSearch):
-            self._given_up = found.progress
-        return found or ExhaustedSearch("changes")
+            self._given_up[key] = found.progress
+        return found
 
     def improve(
-        self, built: IndexedProblem, problem: Problem, first: FoundPlacement, effort: int
+        self,
+        built: IndexedProblem,
+        problem: Problem,
+        first: FoundPlacement,
+        effort: int,
+        pass_: Hashable,
     ) -> FoundPlacement:
         """Returns a placement with more pods, the same where none was found. Raises Unsolved."""
-        found: Answer | None = improve_at_once(problem, first)
-        if found is None:
-            found = self._look_up(built, Request(problem, effort, first=first))
+        key = (self._leaving, pass_, "more")
+        found = self._find(built, Request(problem, effort, first=first), key)
         return found if isinstance(found, FoundPlacement) else first
 
-    def _look_up(self, built: IndexedProblem, request: Request) -> Answer | None:
-        """Returns what was answered, None where nothing more is asked. Raises Unsolved."""
-        message = encode_request(request)
-        digest = blake2b(message, digest_size=16).digest()
-        answer = self._answers.get(digest)
-        if answer is not None:
-            self._is_unused, self._missed = False, 0
-            return answer
+    def _find(self, built: IndexedProblem, request: Request, key: Hashable) -> Answer | None:
+        """Returns the answer, None where it is asked for no more. Raises Unsolved."""
+        digest = message = b""
+        if self._is_again:
+            message, digest = _message_of(request)
+            if (answer := self._answers.get(digest)) is not None:
+                return answer
+        if self.spent <= SPENT_MAX and digest not in self._answers:
+            answer = self._at_once(request)
+            if self._is_again:
+                self._answers[digest] = answer
+            if answer is not None:
+                return answer
         if (kept := self._still_valid(built, request)) is not None:
-            self._is_unused = False
             return kept
-        self._missed += self._is_unused
+        if key in self._last:
+            self._missed[key] = self._missed.get(key, 0) + 1
+            if self._leaving and isinstance(self._last[key], InfeasibleProblem):
+                return self._last[key]  # tried again where something has changed: is_outdated
         self._improvements += request.first is not None
         self._asked_count += 1
         if (
-            self._missed > MISSED_MAX
+            self._missed.get(key, 0) > MISSED_MAX
             or self._improvements > IMPROVEMENTS_MAX
             or self._asked_count > ASKED_MAX
         ):
             return None
-        self._asked = _Asked(digest, built)
-        raise Unsolved(message)
+        self._is_again = True
+        if not message:
+            message, digest = _message_of(request)
+        raise Unsolved(message, Asked(digest, key, built, request.problem))
+
+    def _at_once(self, request: Request) -> Answer | None:
+        """Returns the answer where a little work is enough for one."""
+        problem = request.problem
+        if request.first is not None:
+            return improve_at_once(problem, request.first)
+        answer, cost = place_at_once(problem)
+        self.spent += cost
+        if isinstance(answer, InfeasibleProblem) and answer.counted < 0 and request.explains:
+            return None  # it takes longer to find out why
+        return answer
 
     def _still_valid(self, built: IndexedProblem, request: Request) -> FoundPlacement | None:
         """Returns a placement that was found in another state, and has no fault in this one."""
+        if not self._kept:
+            return None
         form = _form(built)
         least = request.first.placement.count if request.first is not None else 0
         nodes = dict(zip(built.rows.tolist(), range(len(built.rows)), strict=True))
@@ -145,16 +227,39 @@ class Searches:
 class SearchesAtOnce(Searches):
     """Does each search at once, however long it takes: for those who only look."""
 
-    def place(self, built: IndexedProblem, problem: Problem, effort: int, explains: bool) -> Answer:
+    @contextmanager
+    def without(self, leaving: frozenset[str]) -> Iterator[None]:
         """As Searches; raises nothing."""
-        return answer_to(Request(problem, effort, explains=explains))
+        self.refused.clear()
+        yield
 
-    def improve(
-        self, built: IndexedProblem, problem: Problem, first: FoundPlacement, effort: int
-    ) -> FoundPlacement:
-        """As Searches; raises nothing."""
-        found = answer_to(Request(problem, effort, first=first))
-        return found if isinstance(found, FoundPlacement) else first
+    def _find(self, built: IndexedProblem, request: Request, key: Hashable) -> Answer | None:
+        return answer_to(msgspec.structs.replace(request, begun=NO_PROGRESS))
+
+
+def _message_of(request: Request) -> tuple[bytes, bytes]:
+    """Returns the message for a search, and its digest."""
+    message = encode_request(request)
+    return message, blake2b(message, digest_size=16).digest()
+
+
+def _checked(problem: Problem, answer: Answer) -> Answer:
+    """Returns the answer, where that is one to the problem: what else comes proves nothing."""
+    try:
+        pieces = answer.placement.pieces if isinstance(answer, FoundPlacement) else ()
+        if any(min(p.group, p.part, p.node, p.count - 1) < 0 for p in pieces):
+            return ExhaustedSearch("solver: a placement of something else")
+        if isinstance(answer, FoundPlacement) and faults_of(problem, answer.placement):
+            return ExhaustedSearch("solver: a placement with faults")
+        if isinstance(answer, InfeasibleProblem):
+            named = [answer.counted] if answer.counted >= 0 else []
+            if isinstance(answer.conflict, tuple):
+                named += [*answer.conflict.minimums, *answer.conflict.topologies]
+            if any(not 0 <= g < len(problem.groups) for g in named):
+                return ExhaustedSearch("solver: a group that there is not")
+    except (IndexError, ValueError, OverflowError):
+        return ExhaustedSearch("solver: a placement of something else")
+    return answer
 
 
 def _keep(built: IndexedProblem, placement: Placement) -> _Kept:

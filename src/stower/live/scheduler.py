@@ -372,6 +372,7 @@ class Scheduler:
         if self._recording is not None:
             self._recording.record_engine(self._options.instance)
         self._inbox.clear()
+        self.solver.forget()
         if not self._is_deciding:
             self._inbox.append(Hold(True))
         self._inbox.append(self._list_all())

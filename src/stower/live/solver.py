@@ -23,7 +23,8 @@ SECONDS_MAX: Final = 300.0
 ANSWER_BYTES_MAX: Final = 64 << 20
 # Of the messages of one namespace that wait, beside one: a problem of 5,000 nodes takes 4 MiB.
 WAITING_BYTES_MAX: Final = 16 << 20
-COMMAND: Final = (sys.executable, "-m", "stower.live.solver_process")
+# -P: no module of the folder in which the scheduler was started.
+COMMAND: Final = (sys.executable, "-P", "-m", "stower.live.solver_process")
 log = logging.getLogger(__name__)
 
 
@@ -35,9 +36,19 @@ class Solver:
         self._waiting: dict[str, dict[str, Solve]] = {}  # by namespace, by uid
         self._task: asyncio.Task[None] | None = None
         self._process: Process | None = None
+        self._generation = 0  # of the engine that asks
+
+    def forget(self) -> None:
+        """Drops all that was asked: the engine that asked is no more."""
+        self._waiting.clear()
+        self._generation += 1
 
     def send(self, write: Solve) -> None:
         """Takes a search; `on_answer` gets its answer."""
+        if not write.message:  # others are to be served first, and nothing else
+            answer = Solved(write.id)
+            asyncio.get_running_loop().call_soon(self._tell, answer, self._generation)
+            return
         turns = self._waiting.setdefault(write.namespace, {})
         older = turns.get(write.uid)
         if older is None and sum(len(w.message) for w in turns.values()) > WAITING_BYTES_MAX:
@@ -60,17 +71,22 @@ class Solver:
 
     async def _run(self) -> None:
         while (write := self._next()) is not None:
+            generation = self._generation
             try:
                 async with asyncio.timeout(SECONDS_MAX):
                     body = await self._solve(write.message)
                 answer = Solved(write.id, body)
-            except (TimeoutError, OSError, EOFError, asyncio.IncompleteReadError) as error:
+            except Exception as error:  # every search has an answer
                 await self._end_process()
                 reason = " ".join(str(error).split()) or type(error).__name__
                 log.warning(
                     "no answer to the search for %s/%s: %s", write.namespace, write.name, reason
                 )
                 answer = Solved(write.id, error=reason)
+            self._tell(answer, generation)
+
+    def _tell(self, answer: Solved, generation: int) -> None:
+        if generation == self._generation:
             self._on_answer(answer)
 
     def _next(self) -> Solve | None:

@@ -1,6 +1,6 @@
 """Made-up placement problems of trees of pod groups, unlike the golden ones: several pods a node,
-several resources, devices by claims, taints, selectors, and rules between pods (host ports, anti-affinity, affinity,
-spreading), with bound pods that have such rules too.
+several resources, devices by claims, taints, selectors, and rules between pods (host ports,
+anti-affinity, affinity, spreading), with bound pods that have such rules too.
 
 `planted` makes a problem around a placement that it has found itself; `tightened` takes away until
 there may be none. Neither says what is true of a problem: oracle.py does.

@@ -38,7 +38,7 @@ from stower.engine.groups.tree_plan import (
     shared_claims,
     sharing,
 )
-from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan
+from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan, feasibility_of
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.groups.tree_solving import TreeSolving
 from stower.engine.outbox import UNTRACKED
@@ -53,13 +53,12 @@ from stower.framework.negotiation import Wait
 from stower.framework.plugin import Plugin
 from stower.framework.profile import Profile
 from stower.framework.writes import DeletePod
-from stower.groups.feasibility import Feasibility, feasibility
+from stower.groups.feasibility import Feasibility
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import NO_NODE
 from stower.groups.searches import Unsolved
 from stower.groups.tree import (
     Tree,
-    completed_groups,
     find_disagreement,
     is_placed,
     tree_of,
@@ -111,6 +110,7 @@ class TreeAttempts:
         eviction.groups = self.status
         self._tree_cycle = TreeCycle(context.state, cycle)
         self._solving = TreeSolving(context, queue)
+        self.spent = 0  # by searches of this step, see Searches
         self._preemption = TreePreemption(context.state, cycle, self._tree_cycle)
 
     def solver_failed(self, report: SolverFailed) -> None:
@@ -144,6 +144,7 @@ class TreeAttempts:
         fault = tree.invalid or find_disagreement(tree, [m.entry for m in members])
         if fault:
             self._context.is_applying = True
+            queued.searches.finish(False)
             self.fail(queued, fault, is_invalid=bool(tree.invalid))
             self._give_back_unplaceable(queued)
             self._set_conditions(tree, INVALID, fault)
@@ -158,25 +159,18 @@ class TreeAttempts:
             if self._begin_attempt(queued.profile, members):
                 self._continue_giving_back(queued)
                 return
-            with self._tree_cycle.asking(queued.searches):
-                found = self._tree_cycle.attempt(
-                    queued.profile,
-                    tree,
-                    pending_of(tree, members),
-                    queued.exhausted_count,
-                    prefers_asked=True,
-                )
-                victims = None if found.plan else self._victims_or_error(queued, tree, found)
+            found, victims = self._search(queued, tree, members)
         except Unsolved as unsolved:
             for member in members:
                 member.attempts -= 1  # this one goes on when the answer is there
-            self._solving.ask(queued, tree, unsolved.message)
+            self._solving.ask(queued, tree, unsolved)
             return
         except ATTEMPT_ERRORS as error:  # only this tree's attempt fails
-            queued.searches.finish(False)
             self.fail(queued, str(error))
             return
         self._context.is_applying = True
+        if isinstance(victims, VictimPlan) and victims.exhausted:
+            found = found._replace(exhausted=True)
         queued.exhausted_count = queued.exhausted_count + 1 if found.exhausted else 0
         queued.searches.finish(found.exhausted and queued.exhausted_count <= GROWING_ATTEMPTS)
         if found.plan:
@@ -187,6 +181,32 @@ class TreeAttempts:
             # Conditions of groups leave out the diagnoses of single pods, unless one keeps off all.
             more = f"; one pod alone: {note}" if note and NO_NODE in found.message else ""
             self._set_conditions(tree, UNSCHEDULABLE, f"{found.message}{more}")
+
+    def _search(
+        self, queued: QueuedTree, tree: Tree, members: list[QueuedPod]
+    ) -> tuple[TreeResult, VictimPlan | str | None]:
+        """Searches a placement, and victims where there is none. Raises Unsolved."""
+        searches, is_known = queued.searches, False
+        searches.begin_attempt()
+        try:
+            with self._tree_cycle.asking(searches):
+                found = self._tree_cycle.attempt(
+                    queued.profile,
+                    tree,
+                    pending_of(tree, members),
+                    queued.exhausted_count,
+                    prefers_asked=True,
+                )
+                victims = None if found.plan else self._victims_or_error(queued, tree, found)
+            is_known = True
+            return found, victims
+        except Unsolved:
+            is_known = True
+            raise
+        finally:
+            self.spent += searches.spent
+            if not is_known:  # an answer may be what fails
+                searches.finish(False)
 
     def _begin_attempt(
         self, profile: Profile, members: list[QueuedPod], can_be_placed: bool = True
@@ -364,11 +384,14 @@ class TreeAttempts:
     def _victims_or_error(
         self, queued: QueuedTree, tree: Tree, found: TreeResult
     ) -> VictimPlan | str | None:
-        """As `_victims`; an error counts for the eviction alone."""
+        """As `_victims`; an error counts for the eviction alone. Raises Unsolved."""
         try:
-            return self._victims(queued, tree, found)
+            victims = self._victims(queued, tree, found)
         except ATTEMPT_ERRORS as error:
             return str(error)
+        if victims is not None and not victims.plan and queued.searches.is_outdated():
+            raise Unsolved
+        return victims
 
     def _refuse(
         self, queued: QueuedTree, tree: Tree, found: TreeResult, victims: VictimPlan | str | None
@@ -448,7 +471,7 @@ class TreeAttempts:
         if not found.resolvable or not any(p.is_preemption for p in queued.profile.post_filters):
             return None
         pending = pending_of(tree, queued.ungated_members())
-        if self._feasibility(tree, pending) is Feasibility.UNRESOLVABLE:
+        if feasibility_of(self._state, tree, pending) is Feasibility.UNRESOLVABLE:
             return None
         own = tree.groups[0].obj.spec.preemption_policy
         if (own or queued.pod.spec.preemption_policy) == PREEMPT_NEVER:
@@ -463,24 +486,6 @@ class TreeAttempts:
             ]
             return self._preemption.find(queued.profile, tree, pending, queued.priority, minimums)
         return self._preemption.find(queued.profile, tree, pending, queued.priority)
-
-    def _feasibility(self, tree: Tree, pending: list[list[QueuedPod]]) -> Feasibility:
-        """Returns the root's feasibility with all unplaced pods refused: whether there are enough
-        pods at all. A pod that fits on no empty node counts as refused, as upstream."""
-        said: list[Feasibility] = []
-        ended = completed_groups(tree, self._state.groups)
-        for g in range(len(tree.groups) - 1, -1, -1):
-            group = tree.groups[g]
-            if group.which.is_composite:
-                children = [said[len(tree.groups) - 1 - c] for c in group.children]
-                have = children.count(Feasibility.SUCCESS)
-                refused = children.count(Feasibility.UNSCHEDULABLE)
-            else:
-                have, refused = len(placed_pods(self._state, tree, g)), len(pending[g])
-            minimum = 0 if g in ended else group.obj.minimum
-            said.append(feasibility(minimum, have, 0, refused))
-        # A tree that has its minimum needs room for its other pods.
-        return Feasibility.UNSCHEDULABLE if said[-1] is Feasibility.SUCCESS else said[-1]
 
     def _report(
         self, queued: QueuedTree, found: TreeResult, nodes: Mapping[str, str | None] = NOTHING

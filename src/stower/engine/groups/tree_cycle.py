@@ -267,9 +267,11 @@ class _Attempt:
         self._everywhere: Bools = np.ones(state.row_limit, np.bool_)
         self._no_points: Ints = np.zeros(state.row_limit, np.int64)
         self._caps = LearnedCaps(state, cycle, profile)
+        self._pass = False, False
 
     def run(self, requires_preferred: bool = False) -> TreeResult:
         """Searches and verifies. `requires_preferred`: treats preferred topology as required."""
+        self._pass = bool(self._among), requires_preferred
         built = self._build(self._classify, self.amounts, requires_preferred, self._rules)
         if kept := self._as_promised(built):
             promised, first = kept
@@ -282,7 +284,7 @@ class _Attempt:
             problem = self._caps.apply(built.problem)
             answer = self._solve(
                 lambda problem=problem: self._searches.place(  # type: ignore[misc]
-                    built, problem, self._effort, self._explains
+                    built, problem, self._effort, self._explains, self._pass
                 )
             )
             if not isinstance(answer, FoundPlacement):
@@ -363,7 +365,7 @@ class _Attempt:
             capped = self._caps.apply(problem)
             more = self._solve(
                 lambda capped=capped: self._searches.improve(  # type: ignore[misc]
-                    built, capped, first, self._effort
+                    built, capped, first, self._effort, self._pass
                 )
             )
             if not isinstance(more, FoundPlacement):

@@ -19,8 +19,9 @@ from stower.engine.groups.tree_plan import Plan, TreeResult, place_in_any_order
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.profile import Profile
 from stower.groups.bounds import bounds_of
-from stower.groups.problem_builder import DomainConflictError
-from stower.groups.tree import Tree
+from stower.groups.feasibility import Feasibility, feasibility
+from stower.groups.problem_builder import DomainConflictError, placed_pods
+from stower.groups.tree import Tree, completed_groups
 from stower.groups.units import Unit, units
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
@@ -31,17 +32,22 @@ NONE_FOUND = "No preemption victims found for incoming preemptor"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
 
+GIVEN_UP = "whether victims would help was not found yet"
+
+
 class VictimPlan(NamedTuple):
     """The rows of the tree's pods once the victims are deleted; empty if there is no plan:
     `why_not` has the reason. Without victims, the pods fit there now: the search that failed
     before this one was given up. `is_futile`: a complete search has found no placement without all
-    pods of lower priority; `is_proved`: so there is none whichever of them are evicted."""
+    pods of lower priority; `is_proved`: so there is none whichever of them are evicted;
+    `exhausted`: the search was given up."""
 
     plan: Plan
     victims: list[PodEntry]
     why_not: str = ""
     is_futile: bool = False
     is_proved: bool = False
+    exhausted: bool = False
 
 
 class TreePreemption:
@@ -79,10 +85,11 @@ class TreePreemption:
         if len(lower) <= UNITS_MAX and self._needs_others(profile, pending):
             return self._fewest(profile, tree, pending, lower)  # all of them may be too many
         found = self._find_without(profile, tree, pending, lower)
+        if found.exhausted:
+            return VictimPlan([], [], GIVEN_UP, exhausted=True)
         if not found.plan:
-            is_futile = not found.exhausted
-            is_proved = is_futile and not self._needs_others(profile, pending)
-            return VictimPlan([], [], NOT_HELPFUL, is_futile, is_proved)
+            is_proved = not self._needs_others(profile, pending)
+            return VictimPlan([], [], NOT_HELPFUL, True, is_proved)
         chosen = lower
         *levels, _ = sorted({unit.priority for unit in lower})
         for level in levels:
@@ -118,14 +125,22 @@ class TreePreemption:
     ) -> VictimPlan:
         """Returns the best set of these, which are few."""
 
+        refused = self._tree_cycle.searches.refused
+
         def place_without(leaving: Sequence[Unit]) -> Plan:
             evicted = [entry for unit in leaving for entry in unit.pods]
+            uids = frozenset(entry.uid for entry in evicted)
+            if uids in refused:
+                return []
             if not self._may_be_sufficient(profile, tree, pending, evicted):
-                return []  # which is counted in a tenth of the time
+                refused[uids] = False  # which is counted in a tenth of the time
+                return []
             return self._find_without(profile, tree, pending, leaving).plan
 
         is_monotonic = not self._needs_others(profile, pending)
         found = FewestVictims(self._state.budgets, place_without, is_monotonic).find(chosen)
+        if found is None and any(refused.values()):
+            return VictimPlan([], [], GIVEN_UP, exhausted=True)
         if found is None:
             return VictimPlan([], [], NOT_HELPFUL, is_futile=True)
         plan, victims = found
@@ -181,9 +196,16 @@ class TreePreemption:
     def _find_without(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: Sequence[Unit]
     ) -> TreeResult:
-        with self._state.trial():
+        searches = self._tree_cycle.searches
+        uids = frozenset(entry.uid for unit in chosen for entry in unit.pods)
+        if (exhausted := searches.refused.get(uids)) is not None:
+            return TreeResult([], exhausted=exhausted)
+        with searches.without(uids), self._state.trial():
             _displace(self._state, chosen)
-            return self._tree_cycle.attempt(profile, tree, pending, improves=False, explains=False)
+            found = self._tree_cycle.attempt(profile, tree, pending, improves=False, explains=False)
+        if not found.plan:
+            searches.refused[uids] = found.exhausted
+        return found
 
     def _on_fewer_nodes(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
@@ -289,6 +311,25 @@ class TreePreemption:
         with self._state.trial():
             self._state.displace(entry)
             return self._cycle.fits(profile, entry, row)
+
+
+def feasibility_of(state: ClusterState, tree: Tree, pending: list[list[QueuedPod]]) -> Feasibility:
+    """Returns the root's feasibility with all unplaced pods refused: whether there are enough
+    pods at all. A pod that fits on no empty node counts as refused, as upstream."""
+    said: list[Feasibility] = []
+    ended = completed_groups(tree, state.groups)
+    for g in range(len(tree.groups) - 1, -1, -1):
+        group = tree.groups[g]
+        if group.which.is_composite:
+            children = [said[len(tree.groups) - 1 - c] for c in group.children]
+            have = children.count(Feasibility.SUCCESS)
+            refused = children.count(Feasibility.UNSCHEDULABLE)
+        else:
+            have, refused = len(placed_pods(state, tree, g)), len(pending[g])
+        minimum = 0 if g in ended else group.obj.minimum
+        said.append(feasibility(minimum, have, 0, refused))
+    # A tree that has its minimum needs room for its other pods.
+    return Feasibility.UNSCHEDULABLE if said[-1] is Feasibility.SUCCESS else said[-1]
 
 
 def _within(

@@ -77,7 +77,7 @@ ANYTHING: Final = ~Kind.NONE
 GROUP: Final = "its pod group"
 # What is said of groups that are tried again at a time of their own.
 TIMED_TEXTS: Final = re.compile(
-    "^not found yet|^waiting for|partially bound|^no suitable node for "
+    "not found yet|^waiting for|partially bound|^no suitable node for "
     f"|{WAITS_FOR_GROUP}|{NO_PLACE_FOR_GROUP}|{SPARES}"
 )
 
