@@ -39,7 +39,8 @@ class Rule(NamedTuple):
 class Part(NamedTuple):
     """The rules of one feature: the file that has them, and the value of the chart that switches
     them on, "" for always. `bound_in`: the value that lists the namespaces in which alone they
-    hold; whoever uses the manifest binds them there."""
+    hold; whoever uses the manifest binds them there. `of_maker`: what makes groups asks for it, not
+    the scheduler itself."""
 
     path: str
     name: str
@@ -48,6 +49,7 @@ class Part(NamedTuple):
     rules: tuple[Rule, ...]
     namespaced: bool = False
     bound_in: str = ""
+    of_maker: bool = False
 
 
 PARTS: Final = (
@@ -106,6 +108,7 @@ PARTS: Final = (
                  f"{READ} create patch delete"),
             Rule("", "events", "create", "what a pod lacks"),
         ),
+        of_maker=True,
     ),
     Part(
         "negotiation/scheduler-rbac.yaml", "stower-scheduler-negotiation",

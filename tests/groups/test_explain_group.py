@@ -8,7 +8,7 @@ from stower.engine.explain.group_explanation import GroupExplanation
 from stower.engine.explain.probe import explain_tree
 from stower.framework.events import Hold, Listed
 from stower.state.comparison import differences, rebuilt
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.group_builders import RACK, make_composite, make_group, members
 
 
@@ -78,3 +78,31 @@ def test_a_group_that_lacks_something_is_told_what() -> None:
 def test_a_group_that_is_placed_is_so() -> None:
     found = explained(held(*racks(a0="3"), make_group("g", 1), *members("g", 1, node="a0")))
     assert ("placed", 1) == (found.answer, found.placed)
+
+
+def test_a_group_for_which_others_would_leave_is_told_who() -> None:
+    low = make_pod("low", cpu="2", node="a0", priority=0)
+    pods = members("g", 2, cpu="1", priority=10)
+    engine = held(*racks(a0="2"), low, make_group("g", 2, priority=10), *pods)
+    found = explained(engine)
+    assert "evicting" == found.answer
+    assert "default/low; then it is placed" in found.message
+    assert {"default/g-0": "a0", "default/g-1": "a0"} == found.nodes
+    assert () == found.changes
+    assert not differences(engine.state, rebuilt(engine.state, []))
+
+
+def test_only_nodes_that_the_tree_may_use_are_proposed() -> None:
+    """Neither the largest one of all, nor one with a taint."""
+    taint = [{"key": "t", "value": "v", "effect": "NoSchedule"}]
+    nodes = [
+        make_node("large", cpu="64"),
+        make_node("tainted", cpu="64", example_com__gpu="8", taints=taint),
+        make_node("gpu", cpu="8", example_com__gpu="4"),
+    ]
+    pods = members("g", 2, cpu="1", requests={"example.com/gpu": "4"})
+    found = explained(held(*nodes, make_group("g", 2), *pods))
+    assert ["1 more node like gpu", "minCount of PodGroup default/g: 2 -> 1"] == [
+        change.what for change in found.changes
+    ]
+    assert [2, 1] == [change.placed for change in found.changes]

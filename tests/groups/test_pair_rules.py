@@ -268,3 +268,32 @@ def test_pods_come_in_the_only_order_that_all_their_rules_accept() -> None:
         *members("g", 1, first=2, labels={"app": "b"}),
     )  # fmt: skip
     assert ["g-2", "g-0", "g-1"] == [*api.bound]
+
+
+def test_one_of_several_groups_is_said_to_be_needed_where_one_is() -> None:
+    """Neither fits: they are no requirements that conflict with each other."""
+    nodes = [make_node(f"n{i}", cpu="4", labels={RACK: "r"}) for i in range(2)]
+    apart = affinity("podAntiAffinity", RACK)
+    pods = [p for name in "gh" for p in members(name, 2, cpu="1", labels=APP, affinity=apart)]
+    groups = [make_composite("top", 1), *(make_group(n, 2, parent="top") for n in "gh")]
+    api = cluster(*nodes, *groups, *pods)
+    text = (
+        "this does not fit: 1 of the 2 groups of CompositePodGroup default/top, with anti-affinity"
+    )
+    assert text in api.messages["g-0"]
+
+
+def test_what_one_pod_of_several_lacks_is_named() -> None:
+    """Each size has room, but not where the one with a selector may go."""
+    nodes = [
+        make_node("n0", cpu="8", labels={HOSTNAME: "n0"}),
+        make_node("n1", cpu="3", labels={HOSTNAME: "n1", "disk": "ssd"}),
+    ]
+    pods = [
+        *members("g", 3, cpu="1"),
+        *members("g", 1, first=3, cpu="1", nodeSelector={"disk": "ssd"}),
+    ]
+    api = cluster(*nodes, make_group("g", 4, key=HOSTNAME), *pods)
+    assert (
+        "needs 4 pods in one kubernetes.io/hostname, 3 fit: Insufficient cpu" in api.messages["g-0"]
+    )

@@ -320,12 +320,12 @@ def test_an_attempt_that_fails_leaves_no_trace() -> None:
         (
             {"priority": 2},
             "all pods in a single pod group should match the priority of the pod group, "
-            "got: 2 and 0",
+            "got: 2 and 0 (pod default/g-1)",
         ),
         (
             {"preemptionPolicy": "Never"},
             "all pods in a single pod group should have the same preemption policy, "
-            'got: "" and "Never"',
+            'got: "" and "Never" (pod default/g-1)',
         ),
     ],
 )
@@ -357,7 +357,8 @@ def test_pods_of_a_group_that_disagree_are_told_so(odd: dict[str, Any], told: st
         ),
         (
             [make_composite("c", 1, priority=5), make_group("g", 1, parent="c")],
-            "all groups of a hierarchy should have the same priority, got: 0 and 5",
+            "all groups of a hierarchy should have the same priority, "
+            "got: 0 (default/g) and 5 (default/c)",
         ),
     ],
 )  # fmt: skip

@@ -599,3 +599,38 @@ def test_whom_a_pod_has_to_be_near_is_not_evicted_for_it() -> None:
     leave(api)
     api.wait(10)
     assert {"g-0": "n1"} == api.bound
+
+
+@pytest.mark.parametrize("others", [6, 7, 20])
+@pytest.mark.parametrize("priority", [0, 5])
+def test_those_that_a_tree_has_to_be_near_stay(others: int, priority: int) -> None:
+    """However many others there are of lower priority."""
+    near = {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "host", "labelSelector": {"matchLabels": {"app": "cache"}}}
+            ]
+        }
+    }
+    nodes = [make_node(f"n{i}", cpu=("4", "64")[i], labels={"host": f"n{i}"}) for i in range(2)]
+    low = [
+        make_pod("cache", node="n0", cpu="1", labels={"app": "cache"}, priority=priority),
+        make_pod("batch", node="n0", cpu="3", priority=0),
+        *(make_pod(f"other-{i}", node="n1", cpu="100m", priority=0) for i in range(others)),
+    ]
+    api = cluster(*nodes, *low, make_group("g", 2, priority=10))
+    for pod in members("g", 2, cpu="1", affinity=near, **HIGH):
+        api.put(pod)
+    assert {"batch"} == gone(api)
+
+
+def test_who_waits_for_its_victims_is_not_told_that_it_is_impossible() -> None:
+    low = members("low", 1, cpu="2", node="n1")
+    api = cluster(make_node("n1", cpu="2"), *low, make_group("g", 2, priority=10))
+    for pod in members("g", 2, cpu="1", **HIGH):
+        api.put(pod)
+    assert {"low-0"} == gone(api)
+    assert (
+        "waits for pods of lower priority to leave: default/low-0; then it is placed"
+        in (api.messages["g-0"])
+    )

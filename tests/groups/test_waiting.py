@@ -188,7 +188,7 @@ def test_pods_of_a_group_have_one_scheduler() -> None:
     assert {} == api.bound
     want = (
         "all pods in a single pod group should have the same .spec.schedulerName set, "
-        'got: "one" and "two"'
+        'got: "one" and "two" (pod default/g-1)'
     )
     assert want == api.messages["g-0"]
 

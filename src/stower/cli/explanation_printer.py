@@ -7,7 +7,7 @@ from stower.cli.negotiation_printer import print_hints, print_negotiations
 from stower.cli.output import console, table
 from stower.devices.negotiation.overview import Negotiation
 from stower.engine.explain.explanation import Change, Explanation, Score
-from stower.engine.explain.group_explanation import GroupExplanation
+from stower.engine.explain.group_explanation import GroupChange, GroupExplanation
 from stower.model.errors import printable
 
 OTHERS: Final = 2  # changes printed besides the smallest one
@@ -54,12 +54,17 @@ def print_group(found: GroupExplanation) -> None:
     if found.changes:
         first, *others = found.changes
         _print_line("")
-        _print_line(f"The smallest change with which all would be placed: {first.what}.")
+        _print_line(f"The smallest change with which it would be placed: {_change(first, found)}.")
         for other in others[:OTHERS]:
-            _print_line(f"Or: {other.what}.")
+            _print_line(f"Or: {_change(other, found)}.")
     elif found.answer in ("impossible", "not found yet"):
         _print_line("")
         _print_line("No single change of a minimum, a topology or the number of nodes was found.")
+
+
+def _change(change: GroupChange, found: GroupExplanation) -> str:
+    some = f" ({change.placed:,} of its {found.pods:,} pods)" if change.placed < found.pods else ""
+    return f"{change.what}{some}"
 
 
 def _print_line(text: str) -> None:

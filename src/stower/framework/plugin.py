@@ -182,6 +182,10 @@ class Plugin:
         """Returns whether the filter may refuse a node because a pod is not there any more."""
         return False
 
+    def needs_other(self, pod: Pod, other: Pod) -> bool:
+        """Returns whether a pod may have to be near this other one."""
+        return False
+
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """PreFilter, for scope PODS: returns a rejection of the pod."""
         raise NotImplementedError

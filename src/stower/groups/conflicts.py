@@ -19,7 +19,14 @@ def find_conflict(problem: Problem) -> Conflict | None:
     """Returns a conflict of a problem that has no placement; None where there are too many
     requirements, or where nothing can be left out."""
     groups = range(len(problem.groups))
-    leaves = [g for g in groups if problem.groups[g].parts and problem.groups[g].minimum > 0]
+    # Minimums that have to be met in any case: of pods, or of groups that stand for each other.
+    leaves = [
+        g
+        for g in groups
+        if problem.groups[g].minimum > 0
+        and (problem.groups[g].parts or not _needs_all(problem, g))
+        and _is_needed(problem, g)
+    ]
     keyed = [g for g in groups if _has_own_scope(problem, g)]
     rules = [rule.what for rule in problem.rules]
     if len(leaves) + len(keyed) + len(rules) > REQUIREMENTS_MAX:
@@ -41,6 +48,19 @@ def _tried(problem: Problem, relaxed: Problem, needed: list[Any], what: object) 
         return relaxed
     needed.append(what)
     return problem
+
+
+def _needs_all(problem: Problem, g: int) -> bool:
+    group = problem.groups[g]
+    return group.minimum >= len(group.children)
+
+
+def _is_needed(problem: Problem, g: int) -> bool:
+    """Returns whether all groups above need all of theirs."""
+    while (g := problem.groups[g].parent) >= 0:
+        if not _needs_all(problem, g):
+            return False
+    return True
 
 
 def _has_own_scope(problem: Problem, g: int) -> bool:

@@ -62,7 +62,7 @@ def _of_conflict(problem: Problem, tree: Tree, found: Conflict | None) -> str:
             f"but not all of them fit together; {scarce}"
         )
     parts = [
-        f"{problem.groups[g].minimum} pods of {_name(tree, g)}"
+        f"{_minimum_text(problem, tree, g)}"
         f"{_topology_text(tree, g) if g in found.topologies else ''}"
         for g in found.minimums
     ]
@@ -74,6 +74,13 @@ def _of_conflict(problem: Problem, tree: Tree, found: Conflict | None) -> str:
     start = "these do not fit together" if len(parts) > 1 else "this does not fit"
     end = f", with {' and '.join(dict.fromkeys(found.rules))}" if found.rules else f"; {scarce}"
     return f"{start}: {', '.join(parts)}{end}"
+
+
+def _minimum_text(problem: Problem, tree: Tree, g: int) -> str:
+    group = problem.groups[g]
+    if group.children:
+        return f"{group.minimum} of the {len(group.children)} groups of {_name(tree, g)}"
+    return f"{group.minimum} pods of {_name(tree, g)}"
 
 
 def _name(tree: Tree, g: int) -> str:
@@ -108,6 +115,8 @@ def _of_pods(problem: Problem, tree: Tree, g: int) -> str:
         return f"{need}, {int(fits[best])} fit: {_lacking_resources(problem, g, best)}"
     # Of each size as many fit as are needed, but not of all sizes together.
     best = int(np.minimum(fits, together).argmax())
+    if int(fits[best]) <= int(together[best]):
+        return f"{need}, {int(fits[best])} fit: {_lacking_resources(problem, g, best)}"
     short = [
         f"Insufficient {problem.resources[r]}"
         for r in range(len(problem.resources))

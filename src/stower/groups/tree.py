@@ -7,7 +7,7 @@ Source: KEP-6012 "Group hierarchy" (invalid runtime hierarchies), "GangSchedulin
 (admissibility); KEP-5710 (one priority); texts of kube-scheduler plugins/gangscheduling.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -119,37 +119,48 @@ def _disagreement(groups: tuple[TreeGroup, ...]) -> str:
     workloads = sorted({g.obj.workload_name for g in groups if g.obj.workload_name})
     if len(workloads) > 1:
         return f"The groups refer to more than one Workload: {' and '.join(workloads)}"
-    priorities = sorted({g.obj.spec.priority or 0 for g in groups})
+    priorities = {g.obj.spec.priority or 0: g.which.key for g in groups}
     if len(priorities) > 1:
+        (low, one), (high, other), *_ = sorted(priorities.items())
         return (
             "all groups of a hierarchy should have the same priority, got: "
-            f"{priorities[0]} and {priorities[1]}"
+            f"{low} ({one}) and {high} ({other})"
         )
     return ""
+
+
+def _first_pods(pods: list[PodEntry], field: Callable[[Pod], str]) -> dict[str, str]:
+    """Returns the values of a field with the first pod that has each."""
+    found: dict[str, str] = {}
+    for entry in pods:
+        found.setdefault(field(entry.pod), entry.key)
+    return found
 
 
 def find_disagreement(tree: Tree, pods: list[PodEntry]) -> str:
     """Returns an error message if the pods have different schedulers, priorities or preemption
     policies, else ""."""
-    names = list(dict.fromkeys(entry.pod.spec.scheduler_name for entry in pods))
+    names = _first_pods(pods, lambda pod: pod.spec.scheduler_name)
     if len(names) > 1:
+        first, other, *_ = names
         return (
             "all pods in a single pod group should have the same .spec.schedulerName set, "
-            f'got: "{names[0]}" and "{names[1]}"'
+            f'got: "{first}" and "{other}" (pod {names[other]})'
         )
     own = tree.groups[0].obj.spec.priority
     wanted = own if own is not None else (pods[0].pod.priority if pods else 0)
-    other = next((e.pod.priority for e in pods if e.pod.priority != wanted), None)
-    if other is not None:
+    unlike = next((entry for entry in pods if entry.pod.priority != wanted), None)
+    if unlike is not None:
         return (
             "all pods in a single pod group should match the priority of the pod group, "
-            f"got: {other} and {wanted}"
+            f"got: {unlike.pod.priority} and {wanted} (pod {unlike.key})"
         )
-    policies = list(dict.fromkeys(e.pod.spec.preemption_policy or "" for e in pods))
+    policies = _first_pods(pods, lambda pod: pod.spec.preemption_policy or "")
     if len(policies) > 1:
+        first, other, *_ = policies
         return (
             "all pods in a single pod group should have the same preemption policy, "
-            f'got: "{policies[0]}" and "{policies[1]}"'
+            f'got: "{first}" and "{other}" (pod {policies[other]})'
         )
     return ""
 

@@ -98,6 +98,10 @@ class InterPodAffinity(Plugin):
         """Returns whether the pod requires others in its domain."""
         return bool(_required_terms(pod)[0])
 
+    def needs_other(self, pod: Pod, other: Pod) -> bool:
+        """Returns whether a term of the pod's required affinity matches the other one."""
+        return any(_may_match(term, pod, other) for term in _required_terms(pod)[0])
+
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.engine.groups.eviction_pauses import ONGOING
 from stower.engine.groups.tree_attempts import TreeAttempts
 from stower.engine.groups.tree_plan import TreeResult
+from stower.engine.groups.tree_preemption import AWAITS_VICTIMS
 from stower.engine.queue.entities import QueuedTree
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import IMPOSSIBLE, NOT_FOUND
@@ -25,6 +27,7 @@ SHOWN: Final = 5
 NODES_ADDED_MAX: Final = 64
 # Requirements of which changes are tried: each takes a few searches.
 TRIED_MAX: Final = 24
+MODELS_MAX: Final = 6
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 Apply = Callable[[], object]
@@ -33,19 +36,21 @@ Apply = Callable[[], object]
 class GroupChange(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A verified change that lets the tree be placed. `what`: in words; `cost`: the smaller, the
     sooner it is proposed; `objects`: changed groups by kind/name; `nodes_added`: so many nodes like
-    `node_like`."""
+    `node_like`; `placed`: so many of its pods would be placed."""
 
     what: str
     cost: float
     objects: dict[str, object] = {}
     nodes_added: int = 0
     node_like: str = ""
+    placed: int = 0
 
 
 class GroupExplanation(msgspec.Struct, frozen=True, rename="camel"):
     """The explanation of a group and of the tree that it is in. `answer`: placed; fits (it waits
-    only to be tried); waiting (something is missing); invalid; impossible; not found yet. `pods`:
-    how many of the tree have no node; `nodes`: where they would go, by pod, if it fits."""
+    only to be tried); evicting (it fits once others have left); waiting (something is missing);
+    invalid; impossible; not found yet. `pods`: how many of the tree have no node; `nodes`: where
+    they would go, by pod, if it fits."""
 
     group: str
     root: str
@@ -82,6 +87,12 @@ def explain_group(
         if found.plan:
             nodes = {q.pod.key: state.node_names[row] for q, row in found.plan}
             return begin("fits", "", pods, placed, nodes)
+        victims = attempts.dry_run_victims(queued, found)
+        if victims is not None and victims.why_not == ONGOING:
+            return begin("evicting", f"{AWAITS_VICTIMS} ({ONGOING})", pods, placed)
+        if victims is not None and victims.plan:
+            nodes = {q.pod.key: state.node_names[row] for q, row in victims.plan}
+            return begin("evicting", victims.text(), pods, placed, nodes)
         changes = _Changes(state, attempts, queued, tree).find()
     return begin(_answer(found), found.message, pods, placed, {}, tuple(changes))
 
@@ -113,28 +124,31 @@ class _Changes:
             found.append(nodes)
         return sorted(found, key=lambda change: change.cost)[:SHOWN]
 
-    def _fits_with(self, apply: Apply) -> bool:
+    def _fits_with(self, apply: Apply) -> int:
+        """Returns how many of the tree's pods would be placed."""
         with self._state.trial():
             apply()
-            return bool(self._attempts.dry_run(self._queued).plan)
+            return len(self._attempts.dry_run(self._queued).plan)
 
     def _minimums(self) -> Iterator[GroupChange]:
         """Yields lower minimums, each the largest that helps."""
         for group in self._tree.groups[:TRIED_MAX]:
             few, many = 1, group.obj.minimum  # `few` is little enough; `many` is not
             is_lower = group.obj.is_gang and many > few
-            if not is_lower or not self._fits_with(self._with_minimum(group, few)):
+            placed = self._fits_with(self._with_minimum(group, few)) if is_lower else 0
+            if not placed:
                 continue
             while many - few > 1:
                 half = (few + many) // 2
-                if self._fits_with(self._with_minimum(group, half)):
-                    few = half
+                if so_many := self._fits_with(self._with_minimum(group, half)):
+                    few, placed = half, so_many
                 else:
                     many = half
             field = "minGroupCount" if group.which.is_composite else "minCount"
             text = f"{field} of {_name(group.which)}: {group.obj.minimum} -> {few}"
             cost = 1.0 + 10 * (group.obj.minimum - few) / group.obj.minimum
-            yield GroupChange(text, cost, _objects(_lowered(group.obj, few)))
+            objects = _objects(_lowered(group.obj, few))
+            yield GroupChange(text, cost, objects, placed=placed)
 
     def _with_minimum(self, group: TreeGroup, minimum: int) -> Apply:
         return partial(self._state.groups.put, _lowered(group.obj, minimum))
@@ -144,9 +158,9 @@ class _Changes:
         for group in [g for g in self._tree.groups if g.topology][:TRIED_MAX]:
             spec = msgspec.structs.replace(group.obj.spec, scheduling_constraints=None)
             obj = msgspec.structs.replace(group.obj, spec=spec)
-            if self._fits_with(partial(self._state.groups.put, obj)):
+            if placed := self._fits_with(partial(self._state.groups.put, obj)):
                 text = f"{_name(group.which)} need not share one {group.topology}"
-                yield GroupChange(text, 6.0, _objects(obj))
+                yield GroupChange(text, 6.0, _objects(obj), placed=placed)
 
     def _nodes(self) -> GroupChange | None:
         """Returns the fewest nodes that help, like one of those that some pod of the tree may
@@ -158,7 +172,8 @@ class _Changes:
             if count:
                 name = node.metadata.name
                 text = f"{count} more node{'s' if count > 1 else ''} like {name}"
-                best = GroupChange(text, 3.0 + count, {}, count, name)
+                placed = self._fits_with(partial(self._add, node, count))
+                best = GroupChange(text, 3.0 + count, {}, count, name, placed)
         return best
 
     def _fewest_nodes(self, node: Node, most: int) -> int:
@@ -177,20 +192,36 @@ class _Changes:
         return count
 
     def _models(self) -> list[Node]:
-        """Returns the largest node of each domain of the finest topology key; few of them."""
-        keys = [group.topology for group in self._tree.groups if group.topology]
-        largest: dict[str, tuple[int, Node]] = {}
+        """Returns nodes that some pod of the tree might use if they were empty, the largest first:
+        one of each kind."""
+        keys = dict.fromkeys(group.topology for group in self._tree.groups if group.topology)
+        usable = self._attempts.usable_rows(self._queued)
+        found: dict[object, Node] = {}
         for row in self._state.present_rows():
             node = self._state.nodes[row]
-            if node is None or node.spec.unschedulable:
+            if node is None or node.spec.unschedulable or not usable[row]:
                 continue
             labels = node.metadata.labels or {}
-            domain = labels.get(keys[-1], "") if keys else ""
-            size = node_room(node.status.allocatable).get("cpu", 0)
-            if domain not in largest or size > largest[domain][0]:
-                largest[domain] = (size, node)
-        by_size = sorted(largest.values(), key=lambda pair: (-pair[0], pair[1].metadata.name))
-        return [node for _, node in by_size[:4]]
+            room = node_room(node.status.allocatable)
+            kind = (
+                *(labels.get(key) for key in keys),
+                tuple(sorted(room.items())),
+                msgspec.json.encode(node.spec.taints),
+                tuple(sorted((k, v) for k, v in labels.items() if k != HOSTNAME)),
+            )
+            found.setdefault(kind, node)
+        # By the share of all that there is of a resource.
+        total: dict[str, int] = {}
+        for node in found.values():
+            for name, amount in node_room(node.status.allocatable).items():
+                total[name] = total.get(name, 0) + amount
+
+        def size(node: Node) -> tuple[float, str]:
+            room = node_room(node.status.allocatable)
+            share = sum(room[name] / total[name] for name in room if total[name])
+            return -share, node.metadata.name
+
+        return sorted(found.values(), key=size)[:MODELS_MAX]
 
     def _add(self, node: Node, count: int) -> None:
         for i in range(count):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from stower.engine.attempt_errors import ATTEMPT_ERRORS
 from stower.engine.binding.binding_cycle import BindingCycle
@@ -15,7 +16,7 @@ from stower.engine.context import Context
 from stower.engine.cycle.pod_attempts import NO_BINDER, PodAttempts, has_binder
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.groups.alike_pods import key_of_alike
-from stower.engine.groups.eviction_pauses import ONGOING, why_not_now
+from stower.engine.groups.eviction_pauses import ONGOING
 from stower.engine.groups.group_status import (
     FALSE,
     INVALID,
@@ -38,7 +39,7 @@ from stower.engine.groups.tree_plan import (
     shared_claims,
     sharing,
 )
-from stower.engine.groups.tree_preemption import TreePreemption, VictimPlan, feasibility_of
+from stower.engine.groups.tree_preemption import AWAITS_VICTIMS, TreePreemption, VictimPlan
 from stower.engine.groups.tree_queue import TreeQueue
 from stower.engine.groups.tree_solving import TreeSolving
 from stower.engine.outbox import UNTRACKED
@@ -53,7 +54,6 @@ from stower.framework.negotiation import Wait
 from stower.framework.plugin import Plugin
 from stower.framework.profile import Profile
 from stower.framework.writes import DeletePod
-from stower.groups.feasibility import Feasibility
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import NO_NODE
 from stower.groups.searches import Unsolved
@@ -64,8 +64,8 @@ from stower.groups.tree import (
     tree_of,
 )
 from stower.model.kinds import GroupObject
-from stower.model.kinds.pod import PREEMPT_NEVER
 from stower.model.times import SECOND_NS
+from stower.state.arrays import Bools
 from stower.state.groups import GroupKey
 from stower.state.pod_entry import PodEntry
 
@@ -177,10 +177,10 @@ class TreeAttempts:
             self._assume(queued, tree, found.plan)
             self._set_conditions(tree, UNSCHEDULABLE, NO_MORE)
         else:
-            note = self._refuse(queued, tree, found, victims)
+            told, note = self._refuse(queued, tree, found, victims)
             # Conditions of groups leave out the diagnoses of single pods, unless one keeps off all.
-            more = f"; one pod alone: {note}" if note and NO_NODE in found.message else ""
-            self._set_conditions(tree, UNSCHEDULABLE, f"{found.message}{more}")
+            more = f"; one pod alone: {note}" if note and NO_NODE in told else ""
+            self._set_conditions(tree, UNSCHEDULABLE, f"{told}{more}")
 
     def _search(
         self, queued: QueuedTree, tree: Tree, members: list[QueuedPod]
@@ -261,6 +261,20 @@ class TreeAttempts:
         tree = tree_of(self._state.groups, queued.root)
         pending = pending_of(tree, queued.ungated_members())
         return self._tree_cycle.attempt(queued.profile, tree, pending, improves=False)
+
+    def dry_run_victims(self, queued: QueuedTree, found: TreeResult) -> VictimPlan | None:
+        """Returns who would leave for a tree that `dry_run` has refused, None where nobody may."""
+        tree = tree_of(self._state.groups, queued.root)
+        return self._preemption.victims_for(queued, tree, found, looks_only=True)
+
+    def usable_rows(self, queued: QueuedTree) -> Bools:
+        """Returns bool[row_limit]: the nodes that some pod of the tree might use if they were
+        empty."""
+        usable = np.zeros(self._state.row_limit, np.bool_)
+        for member in queued.distinct_members():
+            evaluation = self._cycle.evaluation(queued.profile, member.entry.shape)
+            usable |= evaluation.on_empty_nodes[: self._state.row_limit]
+        return usable
 
     def report_waiting(self, tree: Tree, queued: QueuedTree) -> int | None:
         """Reports what the tree waits for. Returns when to report again, None for never."""
@@ -384,9 +398,9 @@ class TreeAttempts:
     def _victims_or_error(
         self, queued: QueuedTree, tree: Tree, found: TreeResult
     ) -> VictimPlan | str | None:
-        """As `_victims`; an error counts for the eviction alone. Raises Unsolved."""
+        """Returns what TreePreemption does; an error counts for that alone. Raises Unsolved."""
         try:
-            victims = self._victims(queued, tree, found)
+            victims = self._preemption.victims_for(queued, tree, found)
         except ATTEMPT_ERRORS as error:
             return str(error)
         if victims is not None and not victims.plan and queued.searches.is_outdated():
@@ -395,40 +409,46 @@ class TreeAttempts:
 
     def _refuse(
         self, queued: QueuedTree, tree: Tree, found: TreeResult, victims: VictimPlan | str | None
-    ) -> str:
-        """Refuses a tree that cannot be placed, and preempts where that helps. Returns why one of
-        its pods would not fit alone, "" where all would."""
+    ) -> tuple[str, str]:
+        """Refuses a tree that cannot be placed, and preempts where that helps. Returns what its
+        groups are told, and why one of its pods would not fit alone, "" where all would."""
         queued.root_uid = tree.groups[0].obj.metadata.uid
+        told = found.message
         half = self._half_bound_pods(queued, tree)
         if half:
             message = f"{found.message} (partially bound: {len(half)} of its pods are on nodes)"
             found = found._replace(message=message)
         if isinstance(victims, str):  # tried again with backoff
             message = f"{found.message}. preemption: {victims}"
-            return self._report(queued, found._replace(message=message, exhausted=True))
+            return told, self._report(queued, found._replace(message=message, exhausted=True))
         if victims is not None:
             queued.futile_count = queued.futile_count + 1 if victims.is_futile else 0
         if not found.exhausted or (victims is not None and victims.is_proved):
             queued.outlasts = find_outlasting(self._state, self._tree_cycle, queued, tree, victims)
         if victims is None:
-            return self._report(queued, found)
+            return told, self._report(queued, found)
+        if victims.why_not == ONGOING:  # it has been found where the tree goes
+            told = f"{AWAITS_VICTIMS} ({ONGOING})"
+            return told, self._report(
+                queued, found._replace(message=told), dict.fromkeys(queued.members)
+            )
         if not victims.plan:
             message = f"{found.message}. preemption: {victims.why_not}"
-            kept = dict.fromkeys(queued.members) if victims.why_not == ONGOING else {}
-            return self._report(queued, found._replace(message=message), kept)
+            return told, self._report(queued, found._replace(message=message))
         queued.outlasts = None
         if not victims.victims:
             self._assume(queued, tree, victims.plan, MORE_FOLLOW)
-            return ""
+            return told, ""
+        told = victims.text()
         nodes = {member.uid: self._state.node_names[row] for member, row in victims.plan}
-        note = self._report(queued, found, nodes)
+        note = self._report(queued, found._replace(message=told), nodes)
         for node_name in dict.fromkeys(nodes.values()):
             self._eviction.withdraw_nominations(node_name, queued.priority)
         self._eviction.evict(queued, CLUSTER, victims.victims)
         begin_pause(self._state, queued, (member.pod for member in queued.members.values()))
         if not queued.is_preempting:
             self._queue.finish_preemption(queued, False, self._state.now_ns)
-        return note
+        return told, note
 
     def _half_bound_pods(self, queued: QueuedTree, tree: Tree) -> list[PodEntry]:
         """Returns pods that are on nodes although the tree's minimum never was: the scheduler that
@@ -464,28 +484,6 @@ class TreeAttempts:
                 self._outbox.send(write, UNTRACKED)
         queued.half_bound_ns = None
         return bound
-
-    def _victims(self, queued: QueuedTree, tree: Tree, found: TreeResult) -> VictimPlan | None:
-        """Returns where the tree would go and its victims; None where preemption is not tried
-        (KEP-6012 "Preemption triggering rules")."""
-        if not found.resolvable or not any(p.is_preemption for p in queued.profile.post_filters):
-            return None
-        pending = pending_of(tree, queued.ungated_members())
-        if feasibility_of(self._state, tree, pending) is Feasibility.UNRESOLVABLE:
-            return None
-        own = tree.groups[0].obj.spec.preemption_policy
-        if (own or queued.pod.spec.preemption_policy) == PREEMPT_NEVER:
-            return VictimPlan([], [], "not eligible due to preemptionPolicy=Never.")
-        if why_not := why_not_now(self._state, queued):
-            return VictimPlan([], [], why_not)
-        if not admitted_groups(self._state, tree)[0]:
-            # No pod is evicted for more than the minimum.
-            minimums = [
-                max(group.obj.minimum - len(placed_pods(self._state, tree, g)), 0)
-                for g, group in enumerate(tree.groups)
-            ]
-            return self._preemption.find(queued.profile, tree, pending, queued.priority, minimums)
-        return self._preemption.find(queued.profile, tree, pending, queued.priority)
 
     def _report(
         self, queued: QueuedTree, found: TreeResult, nodes: Mapping[str, str | None] = NOTHING

@@ -9,20 +9,22 @@ placement. Must not know writes or the queue.
 Source: KEP-5710 "Preemption algorithm"; that no more nodes than needed are emptied is our own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.groups.eviction_pauses import ONGOING, awaits_victims, why_not_now
 from stower.engine.groups.fewest_victims import UNITS_MAX, FewestVictims
 from stower.engine.groups.tree_cycle import TreeCycle
-from stower.engine.groups.tree_plan import Plan, TreeResult, place_in_any_order
-from stower.engine.queue.entities import QueuedPod
+from stower.engine.groups.tree_plan import Plan, TreeResult, pending_of, place_in_any_order
+from stower.engine.queue.entities import QueuedPod, QueuedTree
 from stower.framework.profile import Profile
 from stower.groups.bounds import bounds_of
 from stower.groups.feasibility import Feasibility, feasibility
-from stower.groups.problem_builder import DomainConflictError, placed_pods
+from stower.groups.problem_builder import DomainConflictError, admitted_groups, placed_pods
 from stower.groups.tree import Tree, completed_groups
 from stower.groups.units import Unit, units
+from stower.model.kinds.pod import PREEMPT_NEVER
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 
@@ -33,6 +35,10 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
 
 GIVEN_UP = "whether victims would help was not found yet"
+
+
+AWAITS_VICTIMS = "waits for pods of lower priority to leave"
+SHOWN: Final = 5
 
 
 class VictimPlan(NamedTuple):
@@ -49,6 +55,12 @@ class VictimPlan(NamedTuple):
     is_proved: bool = False
     exhausted: bool = False
 
+    def text(self) -> str:
+        """Returns who leaves, in words."""
+        names = [entry.key for entry in self.victims]
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        return f"{AWAITS_VICTIMS}: {', '.join(names[:SHOWN])}{more}; then it is placed"
+
 
 class TreePreemption:
     """Searches victims on one ClusterState."""
@@ -57,6 +69,33 @@ class TreePreemption:
         self._state = state
         self._cycle = cycle
         self._tree_cycle = tree_cycle
+
+    def victims_for(
+        self, queued: QueuedTree, tree: Tree, found: TreeResult, *, looks_only: bool = False
+    ) -> VictimPlan | None:
+        """Returns where a refused tree would go and its victims; None where preemption is not tried
+        (KEP-6012 "Preemption triggering rules"). `looks_only`: whether nothing comes of it."""
+        state = self._state
+        if not found.resolvable or not any(p.is_preemption for p in queued.profile.post_filters):
+            return None
+        pending = pending_of(tree, queued.ungated_members())
+        if feasibility_of(state, tree, pending) is Feasibility.UNRESOLVABLE:
+            return None
+        own = tree.groups[0].obj.spec.preemption_policy
+        if (own or queued.pod.spec.preemption_policy) == PREEMPT_NEVER:
+            return VictimPlan([], [], "not eligible due to preemptionPolicy=Never.")
+        if looks_only and awaits_victims(state, queued):
+            return VictimPlan([], [], ONGOING)
+        if not looks_only and (why_not := why_not_now(state, queued)):
+            return VictimPlan([], [], why_not)
+        minimums = None
+        if not admitted_groups(state, tree)[0]:
+            # No pod is evicted for more than the minimum.
+            minimums = [
+                max(group.obj.minimum - len(placed_pods(state, tree, g)), 0)
+                for g, group in enumerate(tree.groups)
+            ]
+        return self.find(queued.profile, tree, pending, queued.priority, minimums)
 
     def find(
         self,
@@ -82,21 +121,22 @@ class TreePreemption:
         evicted = [entry for unit in lower for entry in unit.pods]
         if not self._may_be_sufficient(profile, tree, pending, evicted):
             return VictimPlan([], [], NOT_HELPFUL)
-        if len(lower) <= UNITS_MAX and self._needs_others(profile, pending):
+        needs_others = self._needs_others(profile, pending)
+        if len(lower) <= UNITS_MAX and needs_others:
             return self._fewest(profile, tree, pending, lower)  # all of them may be too many
-        found = self._find_without(profile, tree, pending, lower)
-        if found.exhausted:
-            return VictimPlan([], [], GIVEN_UP, exhausted=True)
-        if not found.plan:
-            is_proved = not self._needs_others(profile, pending)
-            return VictimPlan([], [], NOT_HELPFUL, True, is_proved)
-        chosen = lower
-        *levels, _ = sorted({unit.priority for unit in lower})
-        for level in levels:
-            some = [unit for unit in lower if unit.priority <= level]
-            if self._is_sufficient(profile, tree, pending, some):
+        if not needs_others:  # where all of them are not enough, no set of them is
+            found = self._find_without(profile, tree, pending, lower)
+            if not found.plan and not found.exhausted:
+                return VictimPlan([], [], NOT_HELPFUL, True, True)
+        chosen, is_known = None, True
+        for some in self._by_level(profile, pending, lower, needs_others):
+            found = self._find_without(profile, tree, pending, some)
+            is_known &= not found.exhausted
+            if found.plan:
                 chosen = some
                 break
+        if chosen is None:
+            return VictimPlan([], [], NOT_HELPFUL if is_known else GIVEN_UP, exhausted=not is_known)
         if len(chosen) > UNITS_MAX:
             chosen = self._on_fewer_nodes(profile, tree, pending, chosen)
         if len(chosen) <= UNITS_MAX:
@@ -107,7 +147,9 @@ class TreePreemption:
         rows = {entry.uid: entry.row for unit in chosen for entry in unit.pods}
         with state.trial():
             _displace(state, chosen)
-            plan = self._tree_cycle.attempt(profile, tree, pending, improves=False).plan
+            plan = self._tree_cycle.attempt(
+                profile, tree, pending, improves=False, explains=False
+            ).plan
             for queued, row in plan:
                 state.assume(queued.entry, row)
             victims = self._reprieve(profile, plan, chosen, rows)
@@ -119,6 +161,34 @@ class TreePreemption:
             victims = [*self._needed(profile, plan, lacking, order), *lacking]
         plan, victims = self._spare_more(profile, tree, pending, plan, victims)
         return VictimPlan(plan, [entry for unit in victims for entry in unit.pods])
+
+    def _by_level(
+        self,
+        profile: Profile,
+        pending: list[list[QueuedPod]],
+        lower: list[Unit],
+        needs_others: bool,
+    ) -> Iterator[list[Unit]]:
+        """Yields the units of the lowest priorities, then more; first without those of which the
+        tree's pods may have to be near one."""
+        needed = set()
+        if needs_others:
+            pods = {queued.class_key: queued.pod for members in pending for queued in members}
+            needed = {
+                i
+                for i, unit in enumerate(lower)
+                if any(
+                    plugin.needs_other(pod, entry.pod)
+                    for plugin in profile.filters
+                    for pod in pods.values()
+                    for entry in unit.pods
+                )
+            }
+        for level in sorted({unit.priority for unit in lower}):
+            some = [i for i, unit in enumerate(lower) if unit.priority <= level]
+            if needed.intersection(some):
+                yield [lower[i] for i in some if i not in needed]
+            yield [lower[i] for i in some]
 
     def _fewest(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
