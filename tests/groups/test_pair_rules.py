@@ -3,6 +3,8 @@ places what fits, and proves at once what does not."""
 
 from typing import Any
 
+import pytest
+
 from stower.assembly import build_engine
 from stower.model.kinds import Node, Pod
 from tests.builders import make_node, make_pod
@@ -297,3 +299,20 @@ def test_what_one_pod_of_several_lacks_is_named() -> None:
     assert (
         "needs 4 pods in one kubernetes.io/hostname, 3 fit: Insufficient cpu" in api.messages["g-0"]
     )
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_pods_that_follow_each_other_in_a_circle_have_no_place(is_there: bool) -> None:
+    """Unless one that one of them follows is there already."""
+
+    def following(name: str, other: str, first: int) -> list[Pod]:
+        term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": other}}}
+        near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        return members("g", 1, first=first, cpu="1", labels={"app": name}, affinity=near)
+
+    there = [make_pod("old", node="n0", cpu="1", labels={"app": "client"})] if is_there else []
+    pods = [*following("server", "client", 0), *following("client", "server", 1)]
+    api = cluster(node("n0"), *there, make_group("g", 2), *pods)
+    assert (2 if is_there else 0) == len(api.bound)
+    if not is_there:
+        assert "needs 2 pods, 0 fit" in message(api)

@@ -69,9 +69,10 @@ def plan_of(pod: Object, job: Object | None) -> GroupPlan:
             count = 1  # a gang would wait for pods that wait for it
         return _plan_single_group(pod, name, count)
     if PYTORCH in labels:
-        return _plan_single_group(
-            pod, labels[PYTORCH], _count(_environment(pod), PYTORCH_COUNT, notes)
-        )
+        values = _environment(pod)
+        if PYTORCH_COUNT in values:  # of an elastic one, "least:most"
+            values[PYTORCH_COUNT] = values[PYTORCH_COUNT].partition(":")[0]
+        return _plan_single_group(pod, labels[PYTORCH], _count(values, PYTORCH_COUNT, notes))
     if job is None:
         raise GroupPlanError(
             f"the pod has no Job as controller, nor a label {KUEUE}, {BY_LABEL[0]} or {LWS}"

@@ -192,6 +192,22 @@ class Together(msgspec.Struct, frozen=True, eq=False, tag=True):
 PairRule = Apart | Near | Spread | Together
 
 
+def never_first(rules: Sequence[PairRule], kind_count: int) -> Kinds:
+    """Returns the kinds whose pods follow each other in a circle, in which nobody may be first."""
+    near = [rule for rule in rules if isinstance(rule, Near) and not rule.is_open.any()]
+    able: set[int] = set()
+    left = set(range(kind_count)) if near else set()
+
+    def may_come(kind: int) -> bool:
+        bound = [rule for rule in near if kind in rule.followers - rule.beginners]
+        return not any(able.isdisjoint(rule.matched) for rule in bound)
+
+    while found := {kind for kind in left if may_come(kind)}:
+        able |= found
+        left -= found
+    return frozenset(left)
+
+
 def pair_rule(rule: TreeRule, kinds: Sequence[str], rows: Ints) -> PairRule | None:
     """Returns the rule in numbers, None where it forbids no placement. kinds: the uid of one pod of
     each kind; rows: int64[node], the row of each node."""

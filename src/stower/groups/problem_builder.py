@@ -14,7 +14,7 @@ import numpy as np
 
 from stower.framework.dry_run import CapacityConstraint
 from stower.framework.tree_rules import TreeRule
-from stower.groups.pair_rules import pair_rule
+from stower.groups.pair_rules import never_first, pair_rule
 from stower.groups.problem import (
     NO_CAP,
     Group,
@@ -108,13 +108,14 @@ class Builder:
         free = np.minimum(free, AMOUNTS_MAX // max(len(rows), 1))
         names = [room.label or room.name for room in rooms]
         scopes, groups, keys = self._groups(rows, parts)
-        kinds = tuple(
-            Kind(demand, np.where(mask[rows], NO_CAP, 0))
-            for demand, mask in zip(demands, self._masks, strict=True)
-        )
         samples = [entry.uid for entry in self._samples]
         made = (pair_rule(rule, samples, rows) for rule in self._rules)
         rules = tuple(rule for rule in made if rule is not None)
+        nowhere = never_first(rules, len(samples))
+        kinds = tuple(
+            Kind(demand, np.where(mask[rows] & (k not in nowhere), NO_CAP, 0))
+            for k, (demand, mask) in enumerate(zip(demands, self._masks, strict=True))
+        )
         return IndexedProblem(
             Problem(tuple(names), free, tuple(scopes), tuple(groups), kinds, rules),
             rows,

@@ -231,12 +231,15 @@ def test_pods_of_gangs_need_no_gate(making: Cluster) -> None:
     assert 2 == placed(making)
 
 
-def test_a_pytorch_job_says_how_many_pods_it_has_in_their_environment(making: Cluster) -> None:
+@pytest.mark.parametrize("value", ["2", "2:4"])
+def test_a_pytorch_job_says_how_many_pods_it_has_in_their_environment(
+    making: Cluster, value: str
+) -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "bert", "uid": "u",
              "controller": True}  # fmt: skip
     for i in range(2):
         pod = plain(f"bert-worker-{i}", {"training.kubeflow.org/job-name": "bert"})
-        pod["spec"]["containers"][0]["env"] = [{"name": "PET_NNODES", "value": "2"}]
+        pod["spec"]["containers"][0]["env"] = [{"name": "PET_NNODES", "value": value}]
         pod["metadata"]["ownerReferences"] = [owner]
         making.create("pods", pod)
         making.advance(10)
