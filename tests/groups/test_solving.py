@@ -11,7 +11,14 @@ from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, Solved, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import Bind, DeletePod, PatchPodStatus, Solve, Write
 from stower.groups import placement, searches
-from stower.groups.placement import Answer, ExhaustedSearch
+from stower.groups.placement import (
+    Answer,
+    Conflict,
+    ExhaustedSearch,
+    FoundPlacement,
+    InfeasibleProblem,
+)
+from stower.groups.problem import Piece, Placement
 from stower.groups.search import Progress
 from stower.groups.solving import Request, encode_answer, read_request, solve
 from stower.model.times import SECOND_NS
@@ -206,11 +213,7 @@ def test_more_pods_than_the_minimum_are_searched_beside_others_too() -> None:
 
 
 def test_an_eviction_is_searched_beside_others() -> None:
-    low = [make_pod(f"low-{r}{i}", cpu="2", node=f"{r}{i}", uid=f"low-{r}{i}")
-           for r in "ab" for i in range(2)]  # fmt: skip
-    nodes = [o for o in two_racks() if not hasattr(o.spec, "containers")][:4]
-    pods = members("g", 4, cpu="1", priority=10)
-    shell = Shell(*nodes, *low, make_group("g", 4, key=RACK, priority=10), *pods)
+    shell = Shell(*evicting())
     asked = 0
     while shell.asked:
         shell.put(make_pod(f"small-{asked}", cpu="1m", uid=f"small-{asked}"))
@@ -223,3 +226,96 @@ def test_an_eviction_is_searched_beside_others() -> None:
 
 def _read(asked: Solve) -> Request:
     return read_request(asked.message)
+
+
+def test_a_change_that_changes_nothing_does_not_begin_the_search_again() -> None:
+    objects = two_racks()
+    shell = Shell(*objects)
+    group = objects[4]
+    for number in range(5):
+        meta = msgspec.structs.replace(group.metadata, annotations={"n": str(number)})
+        shell.put(msgspec.structs.replace(group, metadata=meta), WatchType.MODIFIED)
+    assert 1 == len(shell.asked)
+    shell.answer()
+    assert 4 == len(shell.bound)
+
+
+def test_an_answer_to_an_engine_before_this_one_is_none_to_another_write() -> None:
+    shell = Shell(make_node("n1"))
+    writes = shell.engine.step(Observed(WatchType.ADDED, make_pod("p")), 0)
+    (bind,) = [write for write in writes if isinstance(write, Bind)]
+    assert [] == shell.engine.step(Solved(bind.id, b"odd"), 0)
+    shell.engine.step(WriteFailed(bind.id, 404, "gone"), 0)
+    assert "gone" in str(shell.engine.drain())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FoundPlacement(Placement((Piece(0, 0, 0, 1),)), "x", True),
+        FoundPlacement(Placement((Piece(0, 0, 0, 9),)), "x", True),
+        FoundPlacement(Placement((Piece(0, 0, -1, 4),)), "x", True),
+        FoundPlacement(Placement((Piece(0, 7, 0, 4),)), "x", True),
+        FoundPlacement(Placement((Piece(0, 0, 99, 4),)), "x", True),
+        InfeasibleProblem(99, "x"),
+        InfeasibleProblem(-1, "x", Conflict([9], [], [])),
+    ],
+)
+def test_a_wrong_answer_is_none(answer: Answer) -> None:
+    """As from a solver with a bug: no part of the gang is bound, and the next answer counts."""
+    shell = Shell(*two_racks())
+    shell.answer(answer)
+    assert {} == shell.bound
+    assert "(stage: solver: " in shell.messages["g-0"]
+    assert not shell.engine.errors.counts
+    shell.wait(30)
+    shell.answer()
+    assert 4 == len(shell.bound)
+
+
+def evicting() -> list[Any]:
+    low = [make_pod(f"low-{r}{i}", cpu="2", node=f"{r}{i}", uid=f"low-{r}{i}")
+           for r in "ab" for i in range(2)]  # fmt: skip
+    nodes = [o for o in two_racks() if not hasattr(o.spec, "containers")][:4]
+    pods = members("g", 4, cpu="1", priority=10)
+    return [*nodes, *low, make_group("g", 4, key=RACK, priority=10), *pods]
+
+
+def test_whether_victims_help_is_searched_again_where_the_answer_was_lost() -> None:
+    shell = Shell(*evicting())
+    shell.step(Solved(shell.asked.pop(0).id, error="gone"))
+    assert not shell.gone
+    assert "whether victims would help was not found yet" in shell.messages["g-0"]
+    shell.wait(30)
+    while shell.asked:
+        shell.answer()
+    assert 2 == len(shell.gone)
+
+
+def test_a_step_makes_few_searches_however_many_trees_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(placement, "VARIABLES_AT_ONCE", 150)
+    monkeypatch.setattr(placement, "PACKINGS_AT_ONCE", 2_000)
+    spent = []
+
+    def note(self: Engine) -> bool:
+        found = run(self)
+        assert self.tree_attempts is not None
+        spent.append(self.tree_attempts.spent)
+        return found
+
+    run = Engine._run_cycles
+    monkeypatch.setattr(Engine, "_run_cycles", note)
+    nodes = [make_node(f"n{i}", cpu="10", labels={RACK: f"r{i // 10}"}) for i in range(40)]
+    trees: list[Any] = []
+    for t in range(12):
+        trees.append(make_group(f"t{t}", 16, key=RACK))
+        for i in range(16):
+            trees += members(f"t{t}", 1, first=i, cpu="6" if i < 8 else "5")
+    shell = Shell(*nodes, *trees)
+    while shell.asked:
+        shell.answer()
+        shell.wait(0)
+    assert max(spent) < 3 * searches.SPENT_MAX
+    assert 12 == len({name.partition("-")[0] for name in shell.messages})

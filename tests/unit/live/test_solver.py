@@ -101,6 +101,27 @@ def test_what_too_many_ask_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert decode_answer(found[6].body)
 
 
+def test_what_an_engine_has_asked_is_forgotten_with_it() -> None:
+    async def story(searches: Solver, wait: Wait) -> list[Solved]:
+        for id in (1, 2):
+            searches.send(solve(id))
+        await asyncio.sleep(0)  # the first is on its way
+        searches.send(solve(3, message=b""))
+        searches.forget()
+        searches.send(solve(7))
+        return await wait(1)
+
+    assert [7] == [answer.id for answer in told(story)]
+
+
+def test_who_has_no_question_is_answered_once_others_were_served() -> None:
+    async def story(searches: Solver, wait: Wait) -> list[Solved]:
+        searches.send(solve(1, message=b""))
+        return await wait(1)
+
+    assert [Solved(1)] == told(story)
+
+
 def test_a_process_that_ends_is_replaced() -> None:
     async def story(searches: Solver, wait: Wait) -> list[Solved]:
         searches.send(solve(1))
