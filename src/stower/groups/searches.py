@@ -76,6 +76,7 @@ class Searches:
         self._progress: dict[Hashable, Progress] = {}
         self._given_up: dict[Hashable, Progress] = {}
         self.spent = 0  # in this step, in packings
+        self._has_tried = False  # any search without others, in this step
         self._leaving = NOBODY  # uids of the pods that are left out now
         self._begin()
 
@@ -123,13 +124,16 @@ class Searches:
     def begin_attempt(self) -> None:
         """Begins an attempt in a new step."""
         self.spent = 0
+        self._has_tried = False
 
     @contextmanager
     def without(self, leaving: frozenset[str]) -> Iterator[None]:
-        """Searches without these pods. Raises Unsolved where the step's share is spent."""
-        if self.spent > SPENT_MAX:
+        """Searches without these pods. Raises Unsolved where the step's share is spent, but for the
+        first one of a step."""
+        if self.spent > SPENT_MAX and self._has_tried:
             self._is_again = True
             raise Unsolved
+        self._has_tried = True
         self.spent += ATTEMPT_COST
         self._leaving = leaving
         try:
