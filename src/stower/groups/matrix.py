@@ -47,6 +47,7 @@ class Matrix:
         self._low: list[float] = []
         self._high: list[float] = []
         self.width = 0
+        self.calls = 0  # back, of the last solution: what it has cost
 
     @property
     def height(self) -> int:
@@ -99,6 +100,7 @@ class Matrix:
 
         highs.cbMipInterrupt += interrupt
         highs.run()
+        self.calls = calls
         status = highs.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
             return Solution(Outcome.INFEASIBLE, np.zeros(0, np.int64))

@@ -30,13 +30,13 @@ WORK_MAX: Final = 200_000
 # The solver cannot be interrupted: nobody else is served while it works.
 SOLVER_EFFORT_MAX: Final = 4
 IMPROVING_EFFORT_MAX: Final = 2
-# What is done at once, in some 50 ms: packings, and so many variables, for which the solver takes
-# 10 ms at most. It does a lot of work between two calls back, so that no other limit holds.
+# What is done at once, in some 50 ms: packings, and so many variables, which are solved in 2 ms
+# mostly. The solver does a lot of work between two calls back, so that no other limit holds.
 PACKINGS_AT_ONCE: Final = 2_000
-VARIABLES_AT_ONCE: Final = 150
-WORK_AT_ONCE: Final = 10_000
-# What the solver takes for a variable, in packings.
-COST_OF_VARIABLE: Final = 3
+VARIABLES_AT_ONCE: Final = 80
+WORK_AT_ONCE: Final = 5_000
+# What the solver takes for a variable at each call back, in packings.
+COST_OF_VARIABLE: Final = 1
 # For one subtree, in calls back.
 REPAIR_STEPS: Final = 40
 GAP: Final = 0.01
@@ -93,10 +93,11 @@ def place_at_once(problem: Problem) -> tuple[Answer | None, int]:
     best = search.run(FIRST_ROUNDS if is_solved else ROUNDS_MAX)
     cost = search.board.packings
     if best is None and is_solved:
-        cost += size * COST_OF_VARIABLE
-        answer = _solve_exactly(problem, bounds, WORK_AT_ONCE, search.board.packings, SMALL)
-        if isinstance(answer, InfeasibleProblem):
-            return answer, cost
+        model = Model(problem, bounds)
+        outcome, _ = model.solve(steps(WORK_AT_ONCE, model.size), without_gain=True)
+        cost += (1 + model.matrix.calls) * model.size * COST_OF_VARIABLE
+        if outcome is Outcome.INFEASIBLE:
+            return InfeasibleProblem(-1, "exact model"), cost
     best = search.run()
     if best is None:
         return None, cost
