@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stower.assembly import build_engine
-from stower.framework.events import Listed
-from stower.framework.writes import PatchObject, PatchPodStatus
+from stower.framework.events import Listed, WriteOk
+from stower.framework.writes import PatchObject, PatchPodStatus, Solve
 from tests.builders import make_node
 from tests.device_builders import (
     GPU,
@@ -63,7 +63,11 @@ def answer(nodes: tuple[Node, ...], asks: tuple[Ask, ...], chance: random.Random
     for i, (model, count) in enumerate(asks):
         objects.append(resource_claim(f"c{i}", request(class_name=model, count=count)))
         objects.append(claiming(f"p{i}", f"c{i}", cpu="1", **member))
-    writes = build_engine().step(Listed(tuple(objects)), 0)
+    engine = build_engine()
+    writes = engine.step(Listed(tuple(objects)), 0)
+    for write in writes:  # those that come of it follow
+        if isinstance(write, Solve):
+            writes += engine.step(WriteOk(write.id), 0)
     claims = {w.name for w in writes if isinstance(w, PatchObject) and w.name.startswith("c")}
     told = [w.condition for w in writes if isinstance(w, PatchPodStatus)]
     return len(claims) == len(asks), [c.message for c in told if c is not None][:1]

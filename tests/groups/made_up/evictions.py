@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.groups.made_up.instances import Instance, MadeNode, Pods, documents, planted
+from tests.groups.made_up.instances import Instance, Pods, documents, planted
 
 UNITS_MAX: Final = 8
 HIGH: Final = 100
@@ -80,12 +80,11 @@ def without(problem: Crowded, leaving: tuple[int, ...]) -> Instance:
     """The problem once these units have left."""
     staying = [unit for i, unit in enumerate(problem.units) if i not in leaving]
     nodes = [
-        MadeNode(
-            node.name, node.labels, node.cpu - _taken(staying, n), node.gpu,
-            node.pods - _count(staying, n), node.tainted, node.bound,
+        msgspec.structs.replace(
+            node, cpu=node.cpu - _taken(staying, n), pods=node.pods - _count(staying, n)
         )
         for n, node in enumerate(problem.empty.nodes)
-    ]  # fmt: skip
+    ]
     return msgspec.structs.replace(problem.empty, nodes=nodes)
 
 
