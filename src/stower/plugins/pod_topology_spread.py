@@ -32,6 +32,7 @@ from stower.plugins.spread_constraints import (
     SpreadConstraint,
     args_faults,
     is_match_label_changed,
+    may_match,
     resolve_constraint,
 )
 from stower.plugins.spread_dry_run import (
@@ -472,8 +473,14 @@ class PodTopologySpread(Plugin):
         for other in (old, new):
             if other is not None and other.metadata.namespace != pod.metadata.namespace:
                 return False  # before anything is read: a pod may have a hundred constraints
+        is_of_node = event.node is not None or event.old_node is not None
+        is_own = bool(event.change & (Change.OWN_TOLERATIONS | Change.OWN_LABELS))
+        if pod_constraints and not is_of_node and not is_own:
+            others = [other for other in (old, new) if other is not None]
+            if not any(may_match(pod, other) for other in others):
+                return False
         constraints = tuple(resolve_constraint(c, pod) for c in hard)
-        if event.node is not None or event.old_node is not None:
+        if is_of_node:
             return _is_schedulable_after_node_change(constraints, event.old_node, event.node)
         if event.change & Change.OWN_TOLERATIONS and any(t.honors_taints for t in constraints):
             return True

@@ -18,9 +18,11 @@ from stower.framework.args import (
     required,
     unsupported,
 )
+from stower.model.derived import Derived
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import TopologySpreadConstraint
 from stower.model.selectors import IN, LabelSelector, Requirement
+from stower.state.row_counts import required_label
 
 DO_NOT_SCHEDULE: Final = "DoNotSchedule"
 SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
@@ -66,6 +68,28 @@ def resolve_constraint(constraint: TopologySpreadConstraint, pod: Pod) -> Spread
         constraint.node_affinity_policy in (None, HONOR),
         constraint.node_taints_policy == HONOR,
     )
+
+
+def _find_wanted(pod: Pod) -> frozenset[tuple[str, str]] | None:
+    """Returns the labels of which another pod must have one for any of the pod's own hard
+    constraints to match it; None where a constraint may match without."""
+    pairs = set()
+    for constraint in pod.spec.topology_spread_constraints or ():
+        if constraint.when_unsatisfiable == DO_NOT_SCHEDULE:
+            pair = required_label(_selector(constraint, pod))
+            if pair is None:
+                return None
+            pairs.add(pair)
+    return frozenset(pairs)
+
+
+_WANTED: Final = Derived(_find_wanted)
+
+
+def may_match(pod: Pod, other: Pod) -> bool:
+    """Returns whether a hard constraint of the pod's own may match the other one: a quick look."""
+    wanted = _WANTED.of(pod)
+    return wanted is None or not wanted.isdisjoint((other.metadata.labels or _NO_LABELS).items())
 
 
 def _selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector | None:
