@@ -92,6 +92,18 @@ def test_a_group_for_which_others_would_leave_is_told_who() -> None:
     assert not differences(engine.state, rebuilt(engine.state, []))
 
 
+def test_a_second_explanation_remembers_nothing_of_the_first() -> None:
+    """Of the same pods, on nodes of which only the model says that they are too small, then not."""
+    low = [make_pod(f"low-{i}", cpu="2", node=f"a{i}", priority=0) for i in range(2)]
+    sizes = enumerate(("3", "3", "2"))
+    pods = [members("g", 1, first=i, cpu=cpu, priority=10)[0] for i, cpu in sizes]
+    answers = []
+    for cpu in ("4", "5"):
+        group = make_group("g", 3, priority=10, key=RACK)
+        answers.append(explained(held(*racks(a0=cpu, a1=cpu), *low, group, *pods)).answer)
+    assert ["impossible", "evicting"] == answers
+
+
 def test_only_nodes_that_the_tree_may_use_are_proposed() -> None:
     """Neither the largest one of all, nor one with a taint."""
     taint = [{"key": "t", "value": "v", "effect": "NoSchedule"}]

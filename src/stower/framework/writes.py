@@ -118,7 +118,8 @@ class CallExtender(msgspec.Struct, frozen=True, gc=False):
 class Solve(msgspec.Struct, frozen=True, gc=False):
     """Asks for a search that takes longer than a step may, for the tree of this root group. It is
     no request to the API server: the shell answers it (Solved) with `groups.solving.solve` of the
-    message, in a process of its own; with WriteOk, where it leaves that to the engine."""
+    message, in a process of its own; with WriteOk, where it leaves that to the engine. Without a
+    message it is answered once other events have been, with nothing."""
 
     id: int
     namespace: str

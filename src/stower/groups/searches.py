@@ -234,7 +234,6 @@ class SearchesAtOnce(Searches):
     @contextmanager
     def without(self, leaving: frozenset[str]) -> Iterator[None]:
         """As Searches; raises nothing."""
-        self.refused.clear()
         yield
 
     def _find(self, built: IndexedProblem, request: Request, key: Hashable) -> Answer | None:

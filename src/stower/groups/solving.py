@@ -1,5 +1,5 @@
 """A search for the placement of a tree as a message, and its answer: what takes longer than a step
-may is done by others (`stower.groups.solver`), on bytes alone.
+may is done by others (`stower.live.solver`), on bytes alone.
 
 Equal searches are equal bytes. Must not know who asks.
 """

@@ -298,17 +298,14 @@ class SchedulerProcess:
     # Writes out
 
     def _solve(self, write: Solve) -> None:
-        """Searches; the answer comes after some time, or none as the solver has ended."""
-        if not write.message:
-            life = self.lives
-            self._agenda.schedule_after(
-                0, lambda: self._take(Solved(write.id)) if life == self.lives else None
-            )
-            return
-        life, lasts_ns = self.lives, int(self._chance.uniform(*SOLVED_AFTER_S) * SECOND_NS)
-        answer = Solved(write.id, error="the solver has ended")
-        if self._chance.random() >= SOLVER_ENDS:
-            answer = Solved(write.id, solve(write.message))
+        """Searches; the answer comes after some time, or none as the solver has ended. Without a
+        message, it comes once all that happens at this moment has happened."""
+        answer, life, lasts_ns = Solved(write.id), self.lives, 0
+        if write.message:
+            lasts_ns = int(self._chance.uniform(*SOLVED_AFTER_S) * SECOND_NS)
+            answer = Solved(write.id, error="the solver has ended")
+            if self._chance.random() >= SOLVER_ENDS:
+                answer = Solved(write.id, solve(write.message))
         self._agenda.schedule_after(
             lasts_ns, lambda: self._take(answer) if life == self.lives else None
         )

@@ -56,7 +56,7 @@ from stower.framework.profile import Profile
 from stower.framework.writes import DeletePod
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import NO_NODE
-from stower.groups.searches import Unsolved
+from stower.groups.searches import SearchesAtOnce, Unsolved
 from stower.groups.tree import (
     Tree,
     find_disagreement,
@@ -265,7 +265,8 @@ class TreeAttempts:
     def dry_run_victims(self, queued: QueuedTree, found: TreeResult) -> VictimPlan | None:
         """Returns who would leave for a tree that `dry_run` has refused, None where nobody may."""
         tree = tree_of(self._state.groups, queued.root)
-        return self._preemption.victims_for(queued, tree, found, looks_only=True)
+        with self._tree_cycle.asking(SearchesAtOnce()):
+            return self._preemption.victims_for(queued, tree, found, looks_only=True)
 
     def usable_rows(self, queued: QueuedTree) -> Bools:
         """Returns bool[row_limit]: the nodes that some pod of the tree might use if they were

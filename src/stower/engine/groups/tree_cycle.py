@@ -68,7 +68,6 @@ GROWING_ATTEMPTS: Final = EFFORT_MAX.bit_length() - 1
 
 NO_MORE: Final = "The group has its minimum; there is no room for this pod"
 
-AT_ONCE: Final = SearchesAtOnce()
 NO_ROWS: Final[Mapping[str, Bools]] = {}
 NO_PROMISES: Final[Mapping[str, int]] = {}
 
@@ -83,7 +82,7 @@ class TreeCycle:
         self._state = state
         self._cycle = cycle
         self.solver_failed: SolverFailed | None = None
-        self.searches: Searches = AT_ONCE  # of the tree that is tried
+        self.searches: Searches = SearchesAtOnce()  # of the tree that is tried
 
     @contextmanager
     def asking(self, searches: Searches) -> Iterator[None]:
@@ -92,7 +91,7 @@ class TreeCycle:
         try:
             yield
         finally:
-            self.searches = AT_ONCE
+            self.searches = SearchesAtOnce()
 
     def attempt(
         self,
@@ -238,9 +237,9 @@ class _Attempt:
         improves: bool = True,
         promised: Mapping[str, int] = NO_PROMISES,
         explains: bool = True,
-        searches: Searches = AT_ONCE,
+        searches: Searches | None = None,
     ) -> None:
-        self._searches = searches
+        self._searches = searches or SearchesAtOnce()
         self._promised = promised
         self._explains = explains
         self._improves = improves

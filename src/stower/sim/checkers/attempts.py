@@ -13,6 +13,7 @@ from functools import cache
 from typing import Final
 
 from stower.devices.negotiation.scheduling import NO_PLACE_FOR_GROUP, WAITS_FOR_GROUP
+from stower.engine.groups.tree_preemption import GIVEN_UP
 from stower.engine.preemption.eviction_pauses import SPARES
 from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.decisions import Decision, Outcome
@@ -77,8 +78,8 @@ ANYTHING: Final = ~Kind.NONE
 GROUP: Final = "its pod group"
 # What is said of groups that are tried again at a time of their own.
 TIMED_TEXTS: Final = re.compile(
-    "not found yet|^waiting for|partially bound|^no suitable node for "
-    f"|{WAITS_FOR_GROUP}|{NO_PLACE_FOR_GROUP}|{SPARES}"
+    "^not found yet|^waiting for|partially bound|^no suitable node for "
+    f"|{WAITS_FOR_GROUP}|{NO_PLACE_FOR_GROUP}|{SPARES}|{GIVEN_UP}"
 )
 
 
