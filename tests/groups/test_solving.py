@@ -1,14 +1,17 @@
 """Searches that take longer than a step may: others are placed meanwhile, and the answer counts as
 far as it holds in the state as it is then. Here no search is short."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from stower.assembly import build_engine
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, Solved, Tick, WatchType, WriteFailed, WriteOk
+from stower.framework.profile import Profile
 from stower.framework.writes import Bind, DeletePod, PatchPodStatus, Solve, Write
 from stower.groups import placement, searches
 from stower.groups.placement import (
@@ -22,8 +25,10 @@ from stower.groups.problem import Piece, Placement
 from stower.groups.search import Progress
 from stower.groups.solving import Request, encode_answer, read_request, solve
 from stower.model.times import SECOND_NS
+from stower.plugins.inter_pod_affinity import InterPodAffinity
+from stower.state.pod_entry import PodEntry
 from tests.builders import make_node, make_pod
-from tests.group_builders import RACK, make_group, members
+from tests.group_builders import RACK, make_composite, make_group, members
 
 
 @pytest.fixture(autouse=True)
@@ -319,3 +324,115 @@ def test_a_step_makes_few_searches_however_many_trees_there_are(
         shell.wait(0)
     assert max(spent) < 3 * searches.SPENT_MAX
     assert 12 == len({name.partition("-")[0] for name in shell.messages})
+
+
+def run_to(shell: Shell, is_over: Callable[[], bool], seconds: int) -> int:
+    """Answers all questions, and lets time pass; returns after how many seconds it is over."""
+    began_ns = shell.now_ns
+    for _ in range(10 * seconds):
+        if is_over():
+            break
+        if shell.asked:
+            shell.answer()
+        else:
+            shell.wait(1)
+        assert shell.now_ns - began_ns <= seconds * SECOND_NS, shell.messages
+    return (shell.now_ns - began_ns) // SECOND_NS
+
+
+def test_placements_that_a_plugin_refuses_are_searched_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing changes meanwhile: each question is about what the plugin has refused until then."""
+    monkeypatch.setattr(InterPodAffinity, "tree_rules", lambda *_: ())
+    term = {"topologyKey": "switch", "labelSelector": {"matchLabels": {"app": "g"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    nodes = [
+        make_node(f"{rack}{i}", cpu=cpu, labels={RACK: rack, "switch": f"{rack}-{switch}"})
+        for rack, cpu, switches in (("a", "1", "11112222"), ("b", "8", "123"))
+        for i, switch in enumerate(switches)
+    ]
+    pods = members("g", 3, cpu="1", labels={"app": "g"}, affinity=apart)
+    shell = Shell(*nodes, make_group("g", 3, key=RACK), *pods)
+    assert 0 == run_to(shell, lambda: len(shell.bound) == 3, 1)
+    assert {"b"} == {node[0] for node in shell.bound.values()}
+
+
+def test_a_node_that_makes_an_eviction_help_counts_while_that_is_searched() -> None:
+    nodes = [make_node(f"a{i}", cpu="4", labels={RACK: "a"}) for i in range(2)]
+    low = [make_pod(f"low-{i}", cpu="4", node=f"a{i}", uid=f"low-{i}") for i in range(2)]
+    pods = [
+        members("g", 1, first=i, cpu=cpu, priority=100)[0] for i, cpu in enumerate(("3", "3", "2"))
+    ]
+    shell = Shell(*nodes, *low, make_group("g", 3, key=RACK, priority=100), *pods)
+    assert shell.asked  # for a placement without the pods that may leave: there is none
+    shell.put(make_node("a9", cpu="4", labels={RACK: "a"}))
+    assert 0 == run_to(shell, lambda: len(shell.gone) == 2, 1)
+
+
+def test_answers_that_are_lost_are_no_attempts() -> None:
+    shell = Shell(*two_racks())
+    for _ in range(3):
+        while not shell.asked:
+            shell.wait(1)
+        shell.step(Solved(shell.asked.pop(0).id, error="the solver has ended"))
+    assert run_to(shell, lambda: len(shell.bound) == 4, 10) <= 10
+
+
+def test_what_changed_while_the_last_answer_came_is_searched() -> None:
+    """One rack has room at any time, each time another one."""
+    racks = [f"r{i:02}" for i in range(12)]
+    nodes = [make_node(f"{rack}-{i}", cpu="2", labels={RACK: rack}) for rack in racks for i in "01"]
+    taken = {r: make_pod(r, cpu="1", uid=r, node=f"{r}-0", priority=50) for r in racks[1:]}
+    shell = Shell(*nodes, *taken.values(), make_group("g", 4, key=RACK), *members("g", 4, cpu="1"))
+    for i in range(6):
+        while not shell.asked:
+            shell.wait(1)
+        shell.put(
+            make_pod(f"more-{i}", cpu="1", uid=f"more-{i}", node=f"{racks[i]}-0", priority=50)
+        )
+        shell.step(Observed(WatchType.DELETED, taken[racks[i + 1]]))
+        shell.answer()
+    assert run_to(shell, lambda: len(shell.bound) == 4, 15) <= 15
+
+
+def test_pods_beyond_the_minimum_evict_soon() -> None:
+    nodes = [make_node(f"n{i}", cpu="1") for i in range(2)]
+    low = make_pod("low", cpu="1", node="n1", uid="low")
+    group, pods = make_group("g", 1, priority=10), members("g", 2, cpu="1", priority=10)
+    shell = Shell(*nodes, low, group, *pods)
+    assert run_to(shell, lambda: shell.gone == ["low"], 2) <= 2
+
+
+def test_which_units_leave_is_found_out_once_for_each_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not again with each answer; and a pod is looked at for the units on its own node alone."""
+    calls = []
+    plain = SchedulingCycle.fits
+
+    def counted(self: SchedulingCycle, profile: Profile, entry: PodEntry, row: int) -> bool:
+        calls.append(entry.uid)
+        return plain(self, profile, entry, row)
+
+    monkeypatch.setattr(SchedulingCycle, "fits", counted)
+    nodes = [make_node(f"n{i:02}", cpu="8", labels={RACK: f"r{i // 8}"}) for i in range(32)]
+    low = [
+        make_pod(f"low-{i}-{j}", cpu=str(3 + (j == 0)), node=f"n{i:02}", uid=f"low-{i}-{j}",
+                 priority=(i * 13 + j) % 4)
+        for i in range(32) for j in range(2)
+    ]  # fmt: skip
+    groups: list[Any] = [make_composite("c", 2, priority=100)]
+    pods = []
+    for g in range(2):
+        groups.append(make_group(f"g{g}", 6, parent="c", key=RACK, priority=100))
+        for i in range(6):
+            cpu = "6" if i % 2 else "5"
+            pods += members(f"g{g}", 1, first=i, cpu=cpu, priority=100)
+    shell = Shell(*nodes, *low, *groups, *pods)
+    answers = 0
+    while not shell.gone:
+        shell.answer()
+        answers += 1
+    assert answers > 5
+    assert len(calls) < 80 * len(pods)  # 304 for each pod, if with each answer

@@ -186,6 +186,11 @@ class Plugin:
         """Returns whether a pod may have to be near this other one."""
         return False
 
+    def minds_elsewhere(self, pod: Pod, other: Pod) -> bool:
+        """For scope PODS: returns whether the filter may refuse the pod a node because of another
+        pod on another node."""
+        return True
+
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """PreFilter, for scope PODS: returns a rejection of the pod."""
         raise NotImplementedError

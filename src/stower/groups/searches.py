@@ -7,10 +7,10 @@ Where the state has changed meanwhile, a placement counts that still has no faul
 writes or the queue.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -40,13 +40,17 @@ ASKED_MAX: Final = 200
 # Placements that are kept for another state.
 KEPT_MAX: Final = 8
 NOBODY: Final[frozenset[str]] = frozenset()
+LOST: Final = "solver: "  # the stage of an answer that did not come, or could not be used
+# Uids of the pods that are left out, and which search of the attempt it is.
+Key = tuple[frozenset[str], Hashable]
+T = TypeVar("T")
 
 
 class Asked(NamedTuple):
     """A question: what is asked for, and the problem as it was."""
 
     digest: bytes
-    key: Hashable
+    key: Key
     built: IndexedProblem
     problem: Problem
 
@@ -73,23 +77,27 @@ class Searches:
 
     def __init__(self) -> None:
         # By what was asked, where the last attempt was given up.
-        self._progress: dict[Hashable, Progress] = {}
-        self._given_up: dict[Hashable, Progress] = {}
+        self._progress: dict[Key, Progress] = {}
+        self._given_up: dict[Key, Progress] = {}
         self.spent = 0  # in this step, in packings
         self._has_tried = False  # any search without others, in this step
+        # Whether this step relies on answers to another state, or on none as they were lost.
+        self._is_stale = False
         self._leaving = NOBODY  # uids of the pods that are left out now
         self._begin()
 
     def _begin(self) -> None:
         self._answers: dict[bytes, Answer | None] = {}  # None: that takes too long to do at once
-        self._last: dict[Hashable, Answer] = {}  # in whatever state
-        self._missed: dict[Hashable, int] = {}
+        self._last: dict[Key, Answer] = {}  # in whatever state
+        self._missed: dict[Key, int] = {}
         self._kept: list[_Kept] = []
         self._is_again = False
         self._improvements = self._asked_count = self._restarts = 0
         # By uids of pods: there is no placement without them. Whether that was given up.
         self.refused: dict[frozenset[str], bool] = {}
         self._has_changed = False  # anything, while the tree waited
+        # What was computed for a placement, until anything changes.
+        self._computed: dict[Hashable, Any] = {}
 
     def finish(self, goes_on: bool) -> None:
         """Forgets all answers, after a result. `goes_on`: the next attempt does, where this one was
@@ -108,6 +116,19 @@ class Searches:
     def on_change(self) -> None:
         """Notes that something has changed while the tree waits."""
         self._has_changed = True
+        self._computed.clear()
+
+    @property
+    def is_stale(self) -> bool:
+        """Returns whether the last attempt may have another result on the state as it is now."""
+        return self._is_stale or (bool(self.refused) and self._has_changed)
+
+    def computed(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Returns what was computed before for this key, unless something has changed since."""
+        if key not in self._computed:
+            self._computed[key] = compute()
+        found: T = self._computed[key]
+        return found
 
     def is_outdated(self) -> bool:
         """Returns whether no set of pods was enough, while something has changed; then all sets are
@@ -116,6 +137,8 @@ class Searches:
             return False
         self._restarts += 1
         self.refused.clear()
+        self._last = {key: answer for key, answer in self._last.items() if not key[0]}
+        self._missed = {key: count for key, count in self._missed.items() if not key[0]}
         self._has_changed = False
         return True
 
@@ -124,7 +147,7 @@ class Searches:
     def begin_attempt(self) -> None:
         """Begins an attempt in a new step."""
         self.spent = 0
-        self._has_tried = False
+        self._has_tried = self._is_stale = False
 
     @contextmanager
     def without(self, leaving: frozenset[str]) -> Iterator[None]:
@@ -152,7 +175,9 @@ class Searches:
         if found is None:
             return ExhaustedSearch("changes")
         if isinstance(found, ExhaustedSearch):
-            self._given_up[key] = found.progress
+            is_lost = found.stage.startswith(LOST)
+            self._is_stale |= is_lost
+            self._given_up[key] = begun if is_lost else found.progress
         return found
 
     def improve(
@@ -164,11 +189,11 @@ class Searches:
         pass_: Hashable,
     ) -> FoundPlacement:
         """Returns a placement with more pods, the same where none was found. Raises Unsolved."""
-        key = (self._leaving, pass_, "more")
+        key = (self._leaving, (pass_, "more"))
         found = self._find(built, Request(problem, effort, first=first), key)
         return found if isinstance(found, FoundPlacement) else first
 
-    def _find(self, built: IndexedProblem, request: Request, key: Hashable) -> Answer | None:
+    def _find(self, built: IndexedProblem, request: Request, key: Key) -> Answer | None:
         """Returns the answer, None where it is asked for no more. Raises Unsolved."""
         digest = message = b""
         if self._is_again:
@@ -186,6 +211,7 @@ class Searches:
         if key in self._last:
             self._missed[key] = self._missed.get(key, 0) + 1
             if self._leaving and isinstance(self._last[key], InfeasibleProblem):
+                self._is_stale = True
                 return self._last[key]  # tried again where something has changed: is_outdated
         self._improvements += request.first is not None
         self._asked_count += 1
@@ -194,6 +220,7 @@ class Searches:
             or self._improvements > IMPROVEMENTS_MAX
             or self._asked_count > ASKED_MAX
         ):
+            self._is_stale |= request.first is None
             return None
         self._is_again = True
         if not message:
@@ -236,7 +263,7 @@ class SearchesAtOnce(Searches):
         """As Searches; raises nothing."""
         yield
 
-    def _find(self, built: IndexedProblem, request: Request, key: Hashable) -> Answer | None:
+    def _find(self, built: IndexedProblem, request: Request, key: Key) -> Answer | None:
         return answer_to(msgspec.structs.replace(request, begun=NO_PROGRESS))
 
 
@@ -251,17 +278,17 @@ def _checked(problem: Problem, answer: Answer) -> Answer:
     try:
         pieces = answer.placement.pieces if isinstance(answer, FoundPlacement) else ()
         if any(min(p.group, p.part, p.node, p.count - 1) < 0 for p in pieces):
-            return ExhaustedSearch("solver: a placement of something else")
+            return ExhaustedSearch(f"{LOST}a placement of something else")
         if isinstance(answer, FoundPlacement) and faults_of(problem, answer.placement):
-            return ExhaustedSearch("solver: a placement with faults")
+            return ExhaustedSearch(f"{LOST}a placement with faults")
         if isinstance(answer, InfeasibleProblem):
             named = [answer.counted] if answer.counted >= 0 else []
             if isinstance(answer.conflict, tuple):
                 named += [*answer.conflict.minimums, *answer.conflict.topologies]
             if any(not 0 <= g < len(problem.groups) for g in named):
-                return ExhaustedSearch("solver: a group that there is not")
+                return ExhaustedSearch(f"{LOST}a group that there is not")
     except (IndexError, ValueError, OverflowError):
-        return ExhaustedSearch("solver: a placement of something else")
+        return ExhaustedSearch(f"{LOST}a placement of something else")
     return answer
 
 

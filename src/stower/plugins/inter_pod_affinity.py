@@ -102,6 +102,10 @@ class InterPodAffinity(Plugin):
         """Returns whether a term of the pod's required affinity matches the other one."""
         return any(_may_match(term, pod, other) for term in _required_terms(pod)[0])
 
+    def minds_elsewhere(self, pod: Pod, other: Pod) -> bool:
+        """Returns whether one of the two has required terms."""
+        return any(_required_terms(pod)) or any(_required_terms(other))
+
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:

@@ -109,6 +109,10 @@ class PodTopologySpread(Plugin):
         """Returns whether constraints may forbid a domain as others have fewer pods."""
         return bool(pod.spec.topology_spread_constraints) or self._has_hard_defaults
 
+    def minds_elsewhere(self, pod: Pod, other: Pod) -> bool:
+        """Returns whether hard constraints of the pod's own, or defaults, may apply."""
+        return bool(pod.spec.topology_spread_constraints) or self._has_hard_defaults
+
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:

@@ -57,12 +57,7 @@ from stower.framework.writes import DeletePod
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import NO_NODE
 from stower.groups.searches import SearchesAtOnce, Unsolved
-from stower.groups.tree import (
-    Tree,
-    find_disagreement,
-    is_placed,
-    tree_of,
-)
+from stower.groups.tree import Tree, find_disagreement, is_placed, tree_of
 from stower.model.kinds import GroupObject
 from stower.model.times import SECOND_NS
 from stower.state.arrays import Bools
@@ -171,7 +166,11 @@ class TreeAttempts:
         self._context.is_applying = True
         if isinstance(victims, VictimPlan) and victims.exhausted:
             found = found._replace(exhausted=True)
-        queued.exhausted_count = queued.exhausted_count + 1 if found.exhausted else 0
+        is_stale = queued.searches.is_stale
+        if not (is_stale and found.exhausted):  # such an attempt was none on this state
+            queued.exhausted_count = queued.exhausted_count + 1 if found.exhausted else 0
+        if is_stale and not found.plan:
+            queued.retry_ns = now_ns + self._queue.delay_ns(queued.unschedulable_count)
         queued.searches.finish(found.exhausted and queued.exhausted_count <= GROWING_ATTEMPTS)
         if found.plan:
             self._assume(queued, tree, found.plan)
@@ -288,7 +287,8 @@ class TreeAttempts:
         fault = self.trees.fault_of(queued)
         self._set_conditions(tree, INVALID if fault else UNSCHEDULABLE, fault or message)
         if fault and not tree.groups:  # the groups that there are name their parent
-            for key in {f"{m.pod.metadata.namespace}/{m.pod.group_name}" for m in members}:
+            names = [f"{m.pod.metadata.namespace}/{m.pod.group_name}" for m in members]
+            for key in dict.fromkeys(names):
                 for which in self._state.groups.lineage(GroupKey(False, key)):
                     self.status.set(which, ConditionValue(FALSE, INVALID, fault))
         if queued.profile.negotiating_plugins and self._give_back_unplaceable(queued):
@@ -306,9 +306,9 @@ class TreeAttempts:
         with sharing(self._state, shared_claims([member for member, _ in plan])):
             is_placed = self._place_all(queued, plan)
         if is_placed and queued.members:
-            # The minimum is placed; there is no room for these, or none was looked for.
+            # The minimum is placed; these may have room, or evict others as single pods would.
             errors = queued.error_count
-            self._report(queued, TreeResult([], why_left, exhausted=why_left == MORE_FOLLOW))
+            self._report(queued, TreeResult([], why_left, exhausted=True))
             queued.error_count = errors
 
     def _place_all(self, queued: QueuedTree, plan: Plan) -> bool:
@@ -424,7 +424,8 @@ class TreeAttempts:
             return told, self._report(queued, found._replace(message=message, exhausted=True))
         if victims is not None:
             queued.futile_count = queued.futile_count + 1 if victims.is_futile else 0
-        if not found.exhausted or (victims is not None and victims.is_proved):
+        is_known = not found.exhausted or (victims is not None and victims.is_proved)
+        if is_known and queued.retry_ns <= self._state.now_ns:
             queued.outlasts = find_outlasting(self._state, self._tree_cycle, queued, tree, victims)
         if victims is None:
             return told, self._report(queued, found)

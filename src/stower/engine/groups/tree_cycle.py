@@ -266,11 +266,11 @@ class _Attempt:
         self._everywhere: Bools = np.ones(state.row_limit, np.bool_)
         self._no_points: Ints = np.zeros(state.row_limit, np.int64)
         self._caps = LearnedCaps(state, cycle, profile)
-        self._pass = False, False
+        self._pass: tuple[bool, bool, int] = False, False, 0
 
     def run(self, requires_preferred: bool = False) -> TreeResult:
         """Searches and verifies. `requires_preferred`: treats preferred topology as required."""
-        self._pass = bool(self._among), requires_preferred
+        self._pass = bool(self._among), requires_preferred, len(self._rules)
         built = self._build(self._classify, self.amounts, requires_preferred, self._rules)
         if kept := self._as_promised(built):
             promised, first = kept
@@ -282,8 +282,13 @@ class _Attempt:
         for _ in range(ROUNDS_MAX * self._effort):
             problem = self._caps.apply(built.problem)
             answer = self._solve(
-                lambda problem=problem: self._searches.place(  # type: ignore[misc]
-                    built, problem, self._effort, self._explains, self._pass
+                partial(
+                    self._searches.place,
+                    built,
+                    problem,
+                    self._effort,
+                    self._explains,
+                    (self._pass, rounds),
                 )
             )
             if not isinstance(answer, FoundPlacement):

@@ -145,14 +145,20 @@ class TreePreemption:
             pending = _within(pending, self._find_without(profile, tree, pending, chosen).plan,
                               minimums)  # fmt: skip
         rows = {entry.uid: entry.row for unit in chosen for entry in unit.pods}
-        with state.trial():
+        searches = self._tree_cycle.searches
+        with searches.without(frozenset(rows)), state.trial():
             _displace(state, chosen)
             plan = self._tree_cycle.attempt(
                 profile, tree, pending, improves=False, explains=False
             ).plan
+            if not plan:  # there was one for more pods
+                return VictimPlan([], [], GIVEN_UP, exhausted=True)
             for queued, row in plan:
                 state.assume(queued.entry, row)
-            victims = self._reprieve(profile, plan, chosen, rows)
+            victims = searches.computed(
+                ("reprieve", frozenset(rows), tuple((queued.uid, row) for queued, row in plan)),
+                lambda: self._reprieve(profile, plan, chosen, rows),
+            )
         lacking = self._lacking(profile, plan, chosen, victims)
         if lacking is None:
             return VictimPlan([], [], NOT_HELPFUL)
@@ -306,7 +312,11 @@ class TreePreemption:
         return take_units(count)
 
     def _reprieve(
-        self, profile: Profile, plan: Plan, chosen: list[Unit], rows: dict[str, int]
+        self,
+        profile: Profile,
+        plan: Plan,
+        chosen: list[Unit],
+        rows: dict[str, int],
     ) -> list[Unit]:
         """Returns the units that remain victims after all units that need not be evicted are
         reprieved."""
@@ -317,17 +327,35 @@ class TreePreemption:
         )
         forbidden = {entry.uid for entry in broken}
         ordered.sort(key=lambda unit: not any(entry.uid in forbidden for entry in unit.pods))
+        by_row: dict[int, Plan] = {}
+        alike: dict[tuple[int, bytes], Plan] = {}
+        for queued, row in plan:
+            by_row.setdefault(row, []).append((queued, row))
+            alike.setdefault(queued.class_key, []).append((queued, row))
         victims = []
         for unit in ordered:
             with state.trial() as trial:
                 for entry in unit.pods:
                     state.assume(entry, rows[entry.uid])
-                touched = {rows[entry.uid] for entry in unit.pods}
-                if all(self._is_still_feasible(profile, q, row, touched) for q, row in plan):
+                touched = dict.fromkeys(rows[entry.uid] for entry in unit.pods)
+                concerned = [pod for row in touched for pod in by_row.get(row, ())]
+                for pods in alike.values():
+                    if self._minds_elsewhere(profile, pods[0][0], unit):
+                        concerned += pods
+                if all(self._is_still_feasible(profile, *pod) for pod in concerned):
                     trial.keep()
                     continue
             victims.append(unit)
         return victims
+
+    def _minds_elsewhere(self, profile: Profile, queued: QueuedPod, unit: Unit) -> bool:
+        """Returns whether it may matter to a pod that a unit is on other nodes."""
+        plugins = self._cycle.evaluation(profile, queued.entry.shape).plugins.pod_filters
+        return any(
+            plugin.minds_elsewhere(queued.pod, entry.pod)
+            for plugin in plugins
+            for entry in unit.pods
+        )
 
     def _lacking(
         self, profile: Profile, plan: Plan, chosen: list[Unit], victims: list[Unit]
@@ -370,14 +398,9 @@ class TreePreemption:
             _displace(self._state, victims)
             return not place_in_any_order(self._state, self._cycle, profile, plan)[1]
 
-    def _is_still_feasible(
-        self, profile: Profile, queued: QueuedPod, row: int, touched: set[int]
-    ) -> bool:
+    def _is_still_feasible(self, profile: Profile, queued: QueuedPod, row: int) -> bool:
         """Returns whether a pod of the tree still fits on its row, with the units there now."""
         entry = queued.entry
-        is_plain = not self._cycle.evaluation(profile, entry.shape).plugins.pod_filters
-        if is_plain and row not in touched:
-            return True
         with self._state.trial():
             self._state.displace(entry)
             return self._cycle.fits(profile, entry, row)

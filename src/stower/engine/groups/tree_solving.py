@@ -14,7 +14,7 @@ from stower.framework.cluster_events import ClusterEvent
 from stower.framework.writes import Solve
 from stower.groups.placement import Answer as FoundAnswer
 from stower.groups.placement import ExhaustedSearch
-from stower.groups.searches import Asked, Unsolved
+from stower.groups.searches import LOST, Asked, Unsolved
 from stower.groups.solving import decode_answer, solve
 from stower.groups.tree import Tree
 
@@ -73,8 +73,8 @@ class TreeSolving:
         if answer.body is None and not answer.code:
             return decode_answer(solve(message))  # nobody else does it
         if answer.body is None or answer.error:
-            return ExhaustedSearch(f"solver: {answer.error or answer.reason}")
+            return ExhaustedSearch(f"{LOST}{answer.error or answer.reason}")
         try:
             return decode_answer(answer.body)
         except msgspec.DecodeError as error:
-            return ExhaustedSearch(f"solver: {error}")
+            return ExhaustedSearch(f"{LOST}{error}")
