@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -207,11 +208,11 @@ def test_what_it_tells_of_itself_wants_the_token(served: Client, tmp_path: Path)
         assert (200, "ok") == get("/readyz")
         assert 401 == get("/metrics")[0]
         assert 401 == get("/debug/decisions", "wrong")[0]
-        metrics = get("/metrics", token.read_text().strip())[1]
-        assert (
-            'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1.0'
-            in metrics
-        )
+        placed = 'schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1.0'
+        metrics, due_s = "", time.monotonic() + 10
+        while placed not in metrics:  # it counts once the binding has been answered
+            assert time.monotonic() < due_s
+            metrics = get("/metrics", token.read_text().strip())[1]
         decisions = json.loads(get("/debug/decisions?pod=default/a", token.read_text().strip())[1])
         assert [("placed", "n0")] == [(d["outcome"], d["node"]) for d in decisions]
         assert ["n0"] == list(decisions[0]["scores"])

@@ -1,5 +1,6 @@
 """Verbs that run until they are stopped: run, actors, make-groups, apiserver and replay --port."""
 
+import asyncio
 import gc
 import json
 from collections.abc import Iterator
@@ -55,13 +56,20 @@ def test_run_makes_groups_for_pods_of_gangs_that_have_no_gate(
         spec = {"containers": [{"name": "c", "image": "i"}]}
         fake.call("POST", PODS, {"metadata": {"name": name, **meta}, "spec": spec})
     bindings = [("POST", f"{PODS}/{name}/binding") for name in ("llm-0", "llm-0-1")]
-    monkeypatch.setattr(
-        run, "stop_event", stop_when(lambda: all(one in fake.sent for one in bindings))
-    )
+    made_events = []
+    stop_event = stop_when(lambda: all(one in fake.sent for one in bindings))
+
+    def counted(with_parent: bool = False) -> asyncio.Event:
+        made_events.append(stop_event(with_parent))
+        return made_events[-1]
+
+    monkeypatch.setattr(run, "stop_event", counted)
     told = invoke("run", "--kubeconfig", kubeconfig, "--no-leader-elect", "--make-groups", "all")
     assert 0 == told.exit_code, told.stderr
+    assert 1 == len(made_events), "a signal ends both parts"
     made = [i for i, (method, path) in enumerate(fake.sent) if path.endswith("/podgroups")
             and method == "POST"]  # fmt: skip
+    assert made, (fake.sent, told.stdout, told.stderr)
     assert made[0] < min(fake.sent.index(one) for one in bindings)
 
 

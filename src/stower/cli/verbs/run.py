@@ -98,11 +98,14 @@ def run(given: RunArguments) -> None:
     def on_ready(server: str, ports: ListenAddresses) -> None:
         _print_start(given, server, ports)
 
+    events: list[asyncio.Event] = []  # one for all parts: a signal has one handler
+
     def stop() -> asyncio.Event:
-        event = stop_event(given.with_parent)
-        if lasts_s is not None:
-            asyncio.get_running_loop().call_later(lasts_s, event.set)
-        return event
+        if not events:
+            events.append(stop_event(given.with_parent))
+            if lasts_s is not None:
+                asyncio.get_running_loop().call_later(lasts_s, events[0].set)
+        return events[0]
 
     try:
         running = run_scheduler(place, build, options, around, on_ready, stop)
