@@ -88,6 +88,7 @@ class SchedulerProcess:
         self._wake_ns: int | None = None
         self._frozen_until_ns = 0
         self.led_ns = 0  # since when it leads
+        self.calm_ns: int | None = None  # from then on no solver ends
         self._inbox: deque[Event] = deque()
 
     @property
@@ -304,7 +305,8 @@ class SchedulerProcess:
         if write.message:
             lasts_ns = int(self._chance.uniform(*SOLVED_AFTER_S) * SECOND_NS)
             answer = Solved(write.id, error="the solver has ended")
-            if self._chance.random() >= SOLVER_ENDS:
+            is_calm = self.calm_ns is not None and self._agenda.now_ns >= self.calm_ns
+            if self._chance.random() >= SOLVER_ENDS or is_calm:
                 answer = Solved(write.id, solve(write.message))
         self._agenda.schedule_after(
             lasts_ns, lambda: self._take(answer) if life == self.lives else None

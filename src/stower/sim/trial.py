@@ -167,6 +167,7 @@ class Trial:
             name, self.agenda, self.server, self._chance(name), self._weather,
             self.build_scheduler, self._on_step, self._recording, self.collector,
         )  # fmt: skip
+        scheduler.calm_ns = self.active_ns
         self.schedulers.append(scheduler)
         return scheduler
 
