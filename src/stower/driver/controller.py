@@ -232,6 +232,8 @@ class Controller:
             )
             if actions:
                 self._start(key, actions)
+            elif key not in self._objects.by_key:
+                self._queue.forget(key)
 
     def _pod_actions(self, name: str) -> list[Action]:
         return pod_actions(

@@ -12,7 +12,8 @@ from stower.driver.ledger import MemoryLedger
 from stower.driver.messages import AllocateCall, DeallocateCall, DeallocateResult
 from stower.framework.events import Listed, WriteFailed, WriteOk
 from stower.framework.writes import CreateEvent
-from stower.model.kinds import ResourceClaim
+from stower.model.kinds import Pod, ResourceClaim
+from stower.sim.tables import table_sizes
 from tests.negotiation_cluster import DRIVER, Cluster, Counting, nodes
 
 
@@ -119,3 +120,32 @@ def test_an_entry_of_an_earlier_claim_of_the_name_is_given_back() -> None:
     controller = Controller(DRIVER, {"old": old})
     outputs = controller.step(Listed(()), 1)
     assert [old] == [output.entry for output in outputs if isinstance(output, DeallocateCall)]
+
+
+def test_nothing_is_kept_of_pods_that_are_gone() -> None:
+    """Nor of their failures."""
+
+    class Confused(Counting):
+        def unsuitable_nodes(
+            self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
+        ) -> Sequence[str]:
+            raise RuntimeError("it cannot tell")
+
+    found = cluster(Confused(DRIVER, {"n1": 1}))
+    controller = found.drivers[DRIVER].controller
+
+    def come_and_go(names: Sequence[str]) -> int:
+        for name in names:
+            found.claim(f"c-{name}")
+            found.pod(name, f"c-{name}")
+        found.advance(5)
+        for name in names:
+            found.server.remove(found.server.get(Pod, f"default/{name}"))
+            found.server.remove(found.has(f"c-{name}"))
+            if (said := found.said(name)) is not None:
+                found.server.remove(said)
+        found.advance(600)
+        return sum(table_sizes(controller).values())
+
+    before = come_and_go(["a"])
+    assert come_and_go([f"p{i}" for i in range(20)]) <= before
