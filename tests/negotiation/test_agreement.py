@@ -4,7 +4,7 @@ import pytest
 
 from stower.framework.writes import CreateObject, PatchObject, patch_of
 from stower.model.kinds import Pod, PodScheduling
-from stower.model.kinds.resource_claim import IMMEDIATE
+from stower.model.kinds.resource_claim import DEALLOCATION_REQUESTED, IMMEDIATE
 from tests.builders import make_node
 from tests.device_builders import device, device_class, device_slice, request, resource_claim
 from tests.negotiation.scenes import Scene, configured, merged, select
@@ -186,7 +186,35 @@ def test_for_several_claims_all_answers_are_waited_for(timeout: str, seconds: in
     scene.advance(1)
     said = scene.said("p")
     assert said is not None
+    assert "" == said.spec.selected_node, "nothing is selected past a driver that is silent"
+    since = "default/d of nic.example.com (no answer since "
+    assert scene.message("p").startswith(f"{waits}: {since}")
+    scene.advance(600)
+    scene.answer("p", "d")
+    scene.settle()
+    said = scene.said("p")
+    assert said is not None
     assert "n2" == said.spec.selected_node
+
+
+@pytest.mark.behaviour("S0.13")
+def test_what_one_driver_has_allocated_is_given_back_while_another_is_silent() -> None:
+    """It was allocated in another round, for the same pod."""
+    scene = Scene("n1", "n2", laws=False)
+    scene.class_of("fabric")
+    scene.class_of("nic")
+    scene.class_of("disk")
+    scene.pod("p", own=["fabric", "nic", "disk"])
+    scene.settle()
+    scene.allocate("p-own0", "n1", "p")
+    scene.settle()
+    scene.answer("p", "own1")
+    scene.advance(29)
+    assert [] == scene.flagged()
+    scene.advance(2)
+    assert ["p-own0"] == scene.flagged()
+    why = scene.has("p-own0").metadata.annotations[DEALLOCATION_REQUESTED]
+    assert "p-own2 of disk.example.com" in why
 
 
 @pytest.mark.behaviour("S0.13", "S0.14")

@@ -141,6 +141,8 @@ def test_a_pod_of_high_rank_whose_driver_is_down_does_not_starve_those_that_fail
     scene.add_driver(Surprising(FABRIC, {"n1": 9, "n2": 9}))
     scene.drivers["disk.example.com"].stop()
     scene.pod("high", own=["nic", "disk"], priority=10)
+    scene.settle()
+    scene.answer("high", "own1")  # then it ends
     scene.advance(300)
     said = scene.said("high")
     assert said is not None

@@ -32,7 +32,7 @@ from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus, p
 from stower.model.kinds import PodScheduling, ResourceClaim
 from stower.model.kinds.pod import PodCondition
 from stower.model.kinds.resource_claim import DEALLOCATION_REASON_MAX, DEALLOCATION_REQUESTED
-from stower.model.times import SECOND_NS
+from stower.model.times import SECOND_NS, time_text
 
 WAITS_FOR_INFORMATION: Final = "waiting for resource driver to provide information"
 WAITS_FOR_ALLOCATION: Final = "waiting for resource driver to allocate resource"
@@ -200,7 +200,7 @@ def _step_without_selection(
     due_ns = since_ns + rules.answer_ns
     in_vain = _has_asked_all(negotiation, around, ranked, rules)
     at_once = len(pending) == 1 and not in_vain
-    if known and (at_once or not silent or around.now_ns >= due_ns):
+    if known and (at_once or not silent):
         turn_ns = around.first_seen_ns("turn", (seen.spec.round, seen.spec.attempt)) + rules.turn_ns
         by_rank = around.now_ns < turn_ns
         in_turn = seen.spec.attempt and "S5" not in rules.without
@@ -219,12 +219,16 @@ def _step_without_selection(
         message = f"{WAITS_FOR_ALLOCATION}: {party_names(pending)} on {name}"
         due_ns = _selected_until_ns(negotiation, around, name, seen.spec.attempt, rules)
         return Step(message, patch_of(seen, patch), name, due_ns)
+    if known and around.now_ns >= due_ns:  # nothing is selected past a driver that is silent
+        message = _waiting_message(negotiation, around, silent, due_ns, since_ns)
+        kept = _find_held(negotiation, around, rules)
+        return _request_deallocation(kept, message) if kept is not None else Step(message)
     if known:
         is_told = in_vain and around.now_ns < due_ns
         message = (
             _refusal_message(negotiation)
             if is_told
-            else _waiting_message(negotiation, around, silent, due_ns)
+            else _waiting_message(negotiation, around, silent, due_ns, since_ns)
         )
         return Step(message, None, None, due_ns)
     if len(known) < len(ranked):
@@ -236,7 +240,7 @@ def _step_without_selection(
     if silent and asked and (not allocated or around.has_common_node(allocated)):
         keeps = bool(_find_held(negotiation, around, rules))
         if not keeps or around.now_ns < due_ns:
-            message = _waiting_message(negotiation, around, silent, due_ns)
+            message = _waiting_message(negotiation, around, silent, due_ns, since_ns)
             return Step(message, None, None, due_ns if keeps else None)
     return _give_back(negotiation, around, rules)
 
@@ -258,7 +262,7 @@ def _step_of_tree(
     silent = negotiation.silent_parties()
     if silent:
         due_ns = since_ns + rules.answer_ns
-        message = _waiting_message(negotiation, around, silent, due_ns)
+        message = _waiting_message(negotiation, around, silent, due_ns, since_ns)
         is_late = around.now_ns >= due_ns
         return Step(message, None, None, None if is_late else due_ns, is_stalled=is_late)
     if turn.node not in (seen.spec.potential_nodes or ()):
@@ -299,11 +303,17 @@ def _wait_for_turn(
 
 
 def _waiting_message(
-    negotiation: PodNegotiation, around: Surroundings, silent: list[Party], due_ns: int
+    negotiation: PodNegotiation,
+    around: Surroundings,
+    silent: list[Party],
+    due_ns: int,
+    since_ns: int,
 ) -> str:
     """Whom the pod waits for: all that were asked; those who keep silent, once that is too long."""
-    late = around.now_ns >= due_ns
-    return f"{WAITS_FOR_INFORMATION}: {party_names(silent if late else negotiation.pending)}"
+    if around.now_ns < due_ns:
+        return f"{WAITS_FOR_INFORMATION}: {party_names(negotiation.pending)}"
+    since = time_text(since_ns)
+    return f"{WAITS_FOR_INFORMATION}: {party_names(silent)} (no answer since {since})"
 
 
 def _has_asked_all(
