@@ -22,6 +22,8 @@ Value = Any
 INT32: Final = (-(2**31), 2**31 - 1)
 INT64: Final = (-(2**63), 2**63 - 1)
 PREFIX: Final = "#/definitions/"
+# Types whose amounts keep what they say below a thousandth: only core resource lists are rounded.
+EXACT: Final = "io.k8s.api.resource."
 RAW: Final = ("RawExtension", "FieldsV1", "JSON", "JSONSchemaPropsOrArray",
               "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray")  # fmt: skip
 
@@ -261,13 +263,16 @@ class Schema:
             kind.atomic = definition.get("x-kubernetes-map-type") == "atomic"
             required = definition.get("required", ())
             facts = self._facts.get(name, {})
+            rounds = not name.startswith(EXACT)
             for field, schema in definition.get("properties", {}).items():
-                kind.fields[field] = self._field(schema, field in required, facts.get(field, ""))
+                kind.fields[field] = self._field(
+                    schema, field in required, facts.get(field, ""), rounds
+                )
             kind.clean = _struct(kind, short, self._defaults.get(name.removeprefix("io.k8s.api.")))
         return kind
 
-    def _field(self, schema: dict[str, Any], required: bool, facts: str) -> Field:
-        kind = self.inline(schema)
+    def _field(self, schema: dict[str, Any], required: bool, facts: str, rounds: bool) -> Field:
+        kind = self.inline(schema, rounds)
         always = (required and "o" not in facts) or any(f in facts for f in "ast")
         pointer = "p" in facts or (kind.form in ("struct", "any") and "s" not in facts)
         zero: Callable[[], Value] = _none
@@ -283,24 +288,25 @@ class Schema:
         field.strategy = tuple(strategy.split(",")) if strategy else ()
         return field
 
-    def inline(self, schema: dict[str, Any]) -> Type:
-        """The type of a property."""
+    def inline(self, schema: dict[str, Any], rounds: bool = True) -> Type:
+        """The type of a property. `rounds`: whether amounts by name are a core ResourceList, which
+        upstream rounds up to thousandths."""
         if "$ref" in schema:
             return self.type_of(schema["$ref"].removeprefix(PREFIX))
         form = schema.get("type")
         if form == "array":
             kind = Type("list", "")
-            kind.items = self.inline(schema["items"])
+            kind.items = self.inline(schema["items"], rounds)
             kind.go_name = f"[]{kind.items.go_name}"
             kind.list_type = schema.get("x-kubernetes-list-type", "atomic")
             kind.map_keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
             kind.clean = _list(kind)
         elif form == "object" and "additionalProperties" in schema:
             kind = Type("map", "")
-            kind.items = self.inline(schema["additionalProperties"])
+            kind.items = self.inline(schema["additionalProperties"], rounds)
             kind.go_name = f"map[string]{kind.items.go_name}"
             kind.atomic = schema.get("x-kubernetes-map-type") == "atomic"
-            kind.clean = _map(kind)
+            kind.clean = _map(kind, rounds)
         elif form in ("string", "boolean", "integer", "number"):
             key = {"byte": "byte", "int32": "int32", "int64": "int64"}.get(
                 schema.get("format", ""), form
@@ -385,11 +391,11 @@ def _zero_item(kind: Type) -> Value:
     return {} if kind.form == "struct" else _zeros.get(kind.go_name, _none)()
 
 
-def _map(kind: Type) -> Clean:
+def _map(kind: Type, rounds: bool) -> Clean:
     items = kind.items
     assert items is not None
     go_name = kind.go_name
-    of_resources = items.go_name == "resource.Quantity"
+    of_resources = rounds and items.go_name == "resource.Quantity"
 
     def clean(value: Value, reading: Reading) -> Value:
         if type(value) is not dict:

@@ -288,3 +288,36 @@ def test_taint_rules_are_served_where_that_is_asked_for() -> None:
             (f"{at}.lastTransitionTime", "Required")} == (
         client.faults("PATCH", f"{RULES}/t/status", conditions)
     )  # fmt: skip
+
+
+def test_amounts_of_devices_keep_what_they_say() -> None:
+    """Upstream rounds core resource lists alone up to thousandths."""
+    client = Client()
+    policy = {"default": "500u", "validRange": {"min": "100u", "step": "1n"}}
+    devices = [{"name": "d", "allowMultipleAllocations": True,
+                "capacity": {"x": {"value": "1500u", "requestPolicy": policy}}}]  # fmt: skip
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": "n", "pool": pool, "devices": devices}
+    status, made = client.send("POST", SLICES, {"metadata": {"name": "s"}, "spec": spec})
+    assert 201 == status, made
+    assert devices[0]["capacity"] == made["spec"]["devices"][0]["capacity"]
+    counters = [{"name": "c", "counters": {"y": {"value": "30n"}}}]
+    spec = {"driver": "gpu.example.com", "nodeName": "n", "pool": pool, "sharedCounters": counters}
+    status, made = client.send("POST", SLICES, {"metadata": {"name": "t"}, "spec": spec})
+    assert (201, counters) == (status, made["spec"].get("sharedCounters"))
+    capacity = {"requests": {"x": "500u"}}
+    _, made = client.send("POST", CLAIMS, claim(exactly(capacity=capacity)))
+    assert capacity == made["spec"]["devices"]["requests"][0]["exactly"]["capacity"]
+    result = {**DRIVER, "device": "d", "request": "r", "consumedCapacity": {"x": "500u"},
+              "shareID": "11111111-1111-1111-1111-111111111111"}  # fmt: skip
+    patch = {"status": {"allocation": {"devices": {"results": [result]}}}}
+    status, made = client.send("PATCH", f"{CLAIMS}/c/status", patch)
+    assert 200 == status, made
+    shown = made["status"]["allocation"]["devices"]["results"][0]
+    assert {"x": "500u"} == shown["consumedCapacity"]
+
+
+def test_amounts_of_nodes_are_rounded_up() -> None:
+    body = {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "1500u"}}}
+    status, made = Client().send("POST", "/api/v1/nodes", body)
+    assert (201, {"cpu": "2m"}) == (status, made["status"]["capacity"])
