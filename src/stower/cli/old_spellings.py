@@ -32,6 +32,7 @@ def run_old_spelling(given: SimulateArguments) -> bool:
     else:
         _refuse({"--policy": given.policy}, "is an option of stower pack and stower hub")
         _refuse({"--node-groups": given.node_groups}, "is an option of stower hub")
+        _refuse({"--csv": given.csv}, "is an option of stower pack")
         _refuse(given.many_runs_options(), "is an option of stower faults")
         return False
     run = importlib.import_module(f"stower.cli.verbs.{verb}").run
@@ -48,10 +49,12 @@ def _pack_values(given: SimulateArguments) -> Values:
     return {
         "inputs": given.inputs, "policy": given.policy, "seed": given.seed, "seeds": given.seeds,
         "jobs": given.jobs, "plot_file": given.plot_file, "output": given.output,
+        "csv": given.csv,
     }  # fmt: skip
 
 
 def _hub_values(given: SimulateArguments) -> Values:
+    _refuse({"--csv": given.csv}, "is an option of stower pack")
     _refuse_own_cluster(given, "cannot be used with --scenario")
     if given.scenario != "hub":
         raise bad_input(f"--scenario: got {given.scenario!r}, want hub; see stower hub --help")
@@ -63,6 +66,7 @@ def _hub_values(given: SimulateArguments) -> Values:
 
 
 def _fault_values(given: SimulateArguments) -> Values:
+    _refuse({"--csv": given.csv}, "is an option of stower pack")
     _refuse({"--policy": given.policy}, "is an option of stower pack and stower hub")
     _refuse({"--node-groups": given.node_groups}, "is an option of stower hub")
     if given.inputs or (given.faults is not None and given.script is not None):

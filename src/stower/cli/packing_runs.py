@@ -14,6 +14,7 @@ import msgspec
 from stower.cli.inputs import InputError, trace_list
 from stower.cli.names import check_names
 from stower.cli.output import OnProgress, Output, bad_input, console, emit, progress, table
+from stower.cli.packing_csv import write_csv
 from stower.cli.plot import plot_curves
 from stower.cli.workers import quiet
 from stower.model.errors import InvalidObject
@@ -23,6 +24,7 @@ from stower.sim.packing_policies import POLICIES
 
 SEEDS: Final = 10
 LOADS: Final = (90, 100, LOAD_MAX)  # % that has arrived, in the table
+FRAGMENT_LOADS: Final = (80, 90)  # of the fragments: beyond, next to all is fragments
 LOOK_SECONDS: Final = 0.5  # between two looks at how far other processes are
 # The lists of a folder that are taken: nodes without GPUs are left out, so that either will do.
 NODE_LISTS: Final = ("openb_node_list_all_node.csv", "openb_node_list_gpu_node.csv")
@@ -36,6 +38,8 @@ class Order(msgspec.Struct, frozen=True):
     first_seed: int
     seeds: int
     jobs: int
+    workload: str = ""  # the name of the pod list, in CSV files
+    csv_folder: Path | None = None
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -52,6 +56,11 @@ class Result(msgspec.Struct, frozen=True):
     def curve(self) -> list[float]:
         """The mean at each load."""
         return [self.at(load)[0] for load in range(LOAD_MAX + 1)]
+
+    def fragment_ratio(self) -> list[float]:
+        """The mean share of free GPUs that is fragments, in %, at each load."""
+        return [fmean(run.fragment_ratio[load] for run in self.runs)
+                for load in range(LOAD_MAX + 1)]  # fmt: skip
 
 
 def read_policies(names: Sequence[str]) -> tuple[str, ...]:
@@ -92,6 +101,11 @@ def _lists(inputs: Sequence[str]) -> Iterator[Path]:
             yield path
 
 
+def workload_name(inputs: Sequence[str]) -> str:
+    """The name of the pod list, without its ending."""
+    return [*_lists(inputs)][-1].name.removesuffix(".gz").removesuffix(".csv")
+
+
 def run_order(order: Order, trace: Trace, output: Output, plot_file: Path | None) -> None:
     """Run all policies under all seeds, and say what came of them."""
     runs: list[Run] = []
@@ -100,7 +114,13 @@ def run_order(order: Order, trace: Trace, output: Output, plot_file: Path | None
     runs.sort(key=lambda run: run.seed)
     results = [Result(p, tuple(r for r in runs if r.policy == p)) for p in order.policies]
     if plot_file is not None:
-        plot_curves({result.policy: result.curve() for result in results}, plot_file)
+        plot_curves(
+            {result.policy: result.curve() for result in results},
+            {result.policy: result.fragment_ratio() for result in results},
+            plot_file,
+        )
+    if order.csv_folder is not None:
+        write_csv(order.csv_folder, order.workload, trace, runs)
     if output is Output.TABLE:
         _print(results, trace, order.seeds)
     else:
@@ -110,18 +130,19 @@ def run_order(order: Order, trace: Trace, output: Output, plot_file: Path | None
 def _runs(order: Order, trace: Trace, update: OnProgress | None) -> Iterator[Run]:
     """All of them, as they end. Progress counts the percents of load that have arrived."""
     seeds = range(order.first_seed, order.first_seed + order.seeds)
-    tasks = [(trace, policy, seed) for policy in order.policies for seed in seeds]
+    keeps = order.csv_folder is not None
+    tasks = [(trace, policy, seed, keeps) for policy in order.policies for seed in seeds]
     total = LOAD_MAX * len(tasks)
     jobs = min(order.jobs, len(tasks))
     if jobs == 1:
-        for number, (_, policy, seed) in enumerate(tasks):
+        for number, (_, policy, seed, _) in enumerate(tasks):
             done = LOAD_MAX * number
 
             def on_load(load: int, done: int = done) -> None:
                 if update is not None:
                     update(done + load, total)
 
-            yield run_policy(trace, policy, seed, on_load)
+            yield run_policy(trace, policy, seed, on_load, keeps)
         return
     context = multiprocessing.get_context("spawn")
     arrived = context.Value("q", 0)
@@ -147,20 +168,24 @@ def _share(arrived: Any) -> None:
     _arrived = arrived
 
 
-def _run_one(task: tuple[Trace, str, int]) -> Run:
+def _run_one(task: tuple[Trace, str, int, bool]) -> Run:
     def on_load(load: int) -> None:
         with _arrived.get_lock():
             _arrived.value += load > 0
 
-    return run_policy(*task, on_load)
+    trace, policy, seed, keeps = task
+    return run_policy(trace, policy, seed, on_load, keeps)
 
 
 def _print(results: list[Result], trace: Trace, seeds: int) -> None:
     columns = [column for load in LOADS for column in (f"{load} %", "sd")]
-    out = table("GPUs allocated, in %, by arrived load", "policy", *columns, right=tuple(columns))
+    columns += [f"frag ratio {load} %" for load in FRAGMENT_LOADS]
+    title = "GPUs allocated, and the share of free GPUs that is fragments, in %, by arrived load"
+    out = table(title, "policy", *columns, right=tuple(columns))
     for result in results:
-        figures = (f"{figure:.2f}" for load in LOADS for figure in result.at(load))
-        out.add_row(result.policy, *figures)
+        figures = [f"{figure:.2f}" for load in LOADS for figure in result.at(load)]
+        ratios = result.fragment_ratio()
+        out.add_row(result.policy, *figures, *(f"{ratios[load]:.1f}" for load in FRAGMENT_LOADS))
     console().print(out)
     gpus, plural = trace.capacity_milli // GPU_MILLI, "s" if seeds > 1 else ""
     console().print(
@@ -188,12 +213,15 @@ def _figures(result: Result) -> dict[str, Any]:
     runs = [
         {
             "seed": run.seed, "arrived": run.arrived, "placed": run.placed,
-            "curve": _rounded(run.curve),
+            "curve": _rounded(run.curve), "fragments": _rounded(run.fragments),
+            "fragmentRatio": _rounded(run.fragment_ratio),
         }
         for run in result.runs
     ]  # fmt: skip
     curve = _rounded(result.curve())
-    return {"policy": result.policy, "at": at, "curve": curve, "runs": runs}
+    ratio = _rounded(result.fragment_ratio())
+    found = {"policy": result.policy, "at": at, "curve": curve}
+    return {**found, "fragmentRatio": ratio, "runs": runs}
 
 
 def _rounded(curve: Sequence[float]) -> list[float]:

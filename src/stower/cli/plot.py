@@ -147,16 +147,20 @@ def plot_sweep(rows: list[dict[str, Any]], path: Path) -> None:
     save(figure, path)
 
 
-def plot_curves(curves: Mapping[str, Sequence[float]], path: Path) -> None:
-    """What is allocated over what has arrived, in whole percents from 0 on: a line for each policy.
-    The same curves give the same bytes."""
+def plot_curves(
+    curves: Mapping[str, Sequence[float]], ratios: Mapping[str, Sequence[float]], path: Path
+) -> None:
+    """What is allocated over what has arrived, in whole percents from 0 on, and the share of free
+    GPUs that is fragments: a line for each policy. The same curves give the same bytes."""
     plot_format(path)
-    figure, axis = pyplot().subplots(figsize=(6.4, 4.4))
-    for name, values in curves.items():
-        axis.plot(range(LOAD_DRAWN_MIN, len(values)), values[LOAD_DRAWN_MIN:], label=name)
-    axis.set(xlabel="arrived, % of all GPUs", ylabel="allocated, % of all GPUs")
-    axis.legend(fontsize="small")
-    axis.grid(alpha=0.3)
+    figure, axes = pyplot().subplots(1, 2, figsize=(11, 4.4))
+    texts = ("allocated, % of all GPUs", "fragments, % of free GPUs")
+    for axis, lines, first, text in zip(axes, (curves, ratios), (LOAD_DRAWN_MIN, 0), texts):
+        for name, values in lines.items():
+            axis.plot(range(first, len(values)), values[first:], label=name)
+        axis.set(xlabel="arrived, % of all GPUs", ylabel=text)
+        axis.legend(fontsize="small")
+        axis.grid(alpha=0.3)
     save(figure, path)
 
 

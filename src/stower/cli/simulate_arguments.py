@@ -40,6 +40,7 @@ class OldOptions:
     trace: Annotated[str, _hidden()] = ""
     scenario: Annotated[str, _hidden()] = ""
     policy: Annotated[list[str] | None, _hidden()] = None
+    csv: Annotated[Path | None, _hidden()] = None
     slots: Annotated[int, _hidden(min=1, max=100)] = 10
     node_groups: Annotated[Path | None, _hidden()] = None
 

@@ -15,9 +15,19 @@ import msgspec
 from stower.assembly import build_engine
 from stower.framework.events import WatchType
 from stower.model.errors import InvalidObject
-from stower.sim.openb_devices import Maker, Task, Trace, device_class, node_of, slice_of
+from stower.sim.gpu_fragments import GpuFragments
+from stower.sim.openb_devices import (
+    NAMESPACE,
+    Maker,
+    Task,
+    Trace,
+    device_class,
+    node_of,
+    slice_of,
+)
 from stower.sim.packing_policies import PackingBaseline, configuration
 from stower.sim.world import World
+from stower.state.cluster import ClusterState
 
 LOAD_MAX: Final = 130  # % of the GPUs that are asked for in the end
 PERCENT: Final = 100
@@ -25,14 +35,27 @@ PERCENT: Final = 100
 OnLoad = Callable[[int], None]  # told of each whole percent that has arrived
 
 
+class Arrival(msgspec.Struct, frozen=True):
+    """A pod of a run: what it needs, and where it went, "" and () for nowhere."""
+
+    task: Task
+    node: str
+    gpus: tuple[str, ...]
+
+
 class Run(msgspec.Struct, frozen=True):
-    """One policy under one seed. `curve`: % allocated when 0, 1, ... LOAD_MAX % had arrived."""
+    """One policy under one seed. `curve`: % allocated when 0, 1, ... LOAD_MAX % had arrived;
+    `fragments`, `fragment_ratio`: fragments in % of all GPUs, and of what is free, at the same
+    loads (gpu_fragments.py); `arrivals`: all pods in their order, where they were asked for."""
 
     policy: str
     seed: int
     curve: tuple[float, ...]
     arrived: int
     placed: int
+    fragments: tuple[float, ...] = ()
+    fragment_ratio: tuple[float, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
 
 
 def check_trace(trace: Trace) -> None:
@@ -63,9 +86,15 @@ def arrivals(trace: Trace, seed: int) -> list[Task]:
         load += task.milli
 
 
-def run_policy(trace: Trace, policy: str, seed: int, on_load: OnLoad | None = None) -> Run:
+def run_policy(
+    trace: Trace,
+    policy: str,
+    seed: int,
+    on_load: OnLoad | None = None,
+    keeps_arrivals: bool = False,
+) -> Run:
     """Let all pods of the seed arrive under the policy. The same trace, policy and seed give the
-    same run."""
+    same run. `keeps_arrivals`: whether to say where each pod went."""
     engine = build_engine(
         configuration(policy), seed=seed, plugins=(PackingBaseline,), contains_errors=False
     )
@@ -76,19 +105,44 @@ def run_policy(trace: Trace, policy: str, seed: int, on_load: OnLoad | None = No
     capacity = trace.capacity_milli
     coming = arrivals(trace, seed)
     curve: list[float] = []
+    fragments, lost, ratios = GpuFragments(trace), list[float](), list[float]()
+    kept: list[Arrival] = []
     arrived = used = placed = 0
+
+    def note() -> None:
+        curve.append(PERCENT * used / capacity)
+        found = fragments.measure(engine.state)
+        lost.append(PERCENT * found.lost_milli / capacity)
+        ratios.append(found.ratio_percent)
+
     for number, task in enumerate(coming):
         # Before the pod that passes a load, that load has arrived.
         while len(curve) <= LOAD_MAX and (arrived + task.milli) * PERCENT > len(curve) * capacity:
-            curve.append(PERCENT * used / capacity)
+            note()
             if on_load is not None:
                 on_load(len(curve) - 1)
         arrived += task.milli
-        if _place(world, maker, task, f"{seed}-{number}"):
+        name = f"{seed}-{number}"
+        is_placed = _place(world, maker, task, name)
+        if is_placed:
             used += task.milli
             placed += 1
-    curve += [PERCENT * used / capacity] * (LOAD_MAX + 1 - len(curve))
-    return Run(policy, seed, tuple(curve), len(coming), placed)
+        if keeps_arrivals:
+            node = world.pods[name].spec.node_name if is_placed else ""
+            kept.append(Arrival(task, node, _gpus(engine.state, name) if is_placed else ()))
+    while len(curve) <= LOAD_MAX:
+        note()
+    return Run(
+        policy, seed, tuple(curve), len(coming), placed, tuple(lost), tuple(ratios), tuple(kept)
+    )
+
+
+def _gpus(state: ClusterState, name: str) -> tuple[str, ...]:
+    """The GPUs of the pod's claim, which has its name."""
+    claim = state.devices.api_claim(f"{NAMESPACE}/{name}")
+    allocation = claim.status.allocation if claim is not None else None
+    results = (allocation.devices.results or ()) if allocation is not None else ()
+    return tuple(result.device for result in results)
 
 
 def _place(world: World, maker: Maker, task: Task, name: str) -> bool:

@@ -1,5 +1,6 @@
 """stower pack: packing policies over a GPU trace, from files to figures."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ def test_policies_are_compared_in_a_table(folder: Path) -> None:
     )
     assert 0 == run.exit_code, run.stderr
     rows = [line.split() for line in run.stdout.splitlines()]
-    assert ["policy", "90", "%", "sd", "100", "%", "sd", "130", "%", "sd"] == rows[1]
+    head = "policy 90 % sd 100 % sd 130 % sd frag ratio 80 % frag ratio 90 %"
+    assert head.split() == rows[1]
     assert ["best-fit", "random"] == [row[0] for row in rows[2:4]]
     assert "2 nodes, 6 GPUs, 4 pods, 2 seeds" in run.stdout
 
@@ -71,6 +73,32 @@ def test_json_has_the_curve_of_each_seed_and_their_mean(folder: Path) -> None:
         assert figures["mean"] == policy["curve"][int(load)]
     arguments = (folder, "--policy", "best-fit", "--seeds", "3", "--seed", "5", "--jobs", "1")
     assert found == yaml.safe_load(stower(*arguments, "-o", "yaml").stdout)
+
+
+def test_csv_files_are_as_the_published_ones(folder: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    arguments = (folder, "--policy", "best-fit", "--policy", "random", "--seeds", "2")
+    found = report(*arguments, "--csv", results)
+    names = [f"analysis_{kind}_discrete.csv" for kind in ("allo", "frag", "frag_ratio")]
+    assert {*names, "placements.csv"} == {path.name for path in results.iterdir()}
+    for name, key in (("allo", "curve"), ("frag", "fragments"), ("frag_ratio", "fragmentRatio")):
+        with (results / f"analysis_{name}_discrete.csv").open() as file:
+            rows = [*csv.reader(file)]
+        assert rows[0] == ["workload", "sc_policy", "tune", "seed", "total_gpus",
+                           *map(str, range(131))]  # fmt: skip
+        runs = [(policy["policy"], run) for policy in found["policies"] for run in policy["runs"]]
+        assert len(rows) == 1 + len(runs)
+        for row, (policy, run) in zip(rows[1:], runs, strict=True):
+            assert row[:5] == ["openb_pod_list_default", policy, "1.3", str(run["seed"]), "6"]
+            assert [float(v) for v in row[5:]] == pytest.approx(run[key], abs=0.006)
+    with (results / "placements.csv").open() as file:
+        placed = [*csv.DictReader(file)]
+    assert len(placed) == sum(run["arrived"] for _, run in runs)
+    assert {"n-1", "n-2", ""} == {row["node"] for row in placed}
+    assert all(len(row["gpus"].split("|")) == int(row["num_gpu"])
+               for row in placed if row["node"] and row["num_gpu"] != "0")  # fmt: skip
+    assert "want a folder that exists" in refusal(folder, "--csv", tmp_path / "none")
 
 
 def test_processes_change_nothing(folder: Path) -> None:

@@ -1,8 +1,10 @@
 """sim/packing.py, sim/packing_policies.py: policies place as their formulas say, pod by pod."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 
 from stower.assembly import build_engine
@@ -209,3 +211,41 @@ def test_trace_that_never_fills_a_gpu_is_refused(trace: Trace, expected: str) ->
     with pytest.raises(InvalidObject) as caught:
         check_trace(trace)
     assert expected == caught.value.path
+
+
+@pytest.mark.parametrize("policy", ["random", "fgd"])
+def test_fragments_are_what_typical_pods_cannot_use(policy: str) -> None:
+    """Against one GPU and one typical pod after another."""
+    run = run_policy(TRACE, policy, 3, keeps_arrivals=True)
+    assert run == msgspec.structs.replace(run_policy(TRACE, policy, 3), arrivals=run.arrivals)
+    assert run.placed == sum(bool(arrival.node) for arrival in run.arrivals)
+    nodes = {machine.name: Node(machine) for machine in MACHINES}
+    for arrival in run.arrivals:
+        if arrival.node:
+            node, task = nodes[arrival.node], arrival.task
+            node.cpu -= task.cpu_milli
+            assert task.gpus == len(arrival.gpus)
+            for gpu in arrival.gpus:
+                node.gpus[int(gpu.removeprefix("gpu-"))] -= task.gpu_milli
+    counts = sorted(Counter(TASKS).items(), key=lambda item: (-item[1], _key(item[0])))
+    assert len(counts) == len(TASKS)
+    lost = [
+        free
+        for node in nodes.values()
+        for task, _ in counts  # 95 % of eight equally frequent ones are all of them
+        for free in node.gpus
+        if node.cpu < task.cpu_milli
+        or not task.gpus
+        or (task.models and node.machine.model not in task.models)
+        or sum(one >= task.gpu_milli for one in node.gpus) < task.gpus
+        or free < task.gpu_milli
+    ]
+    free = sum(sum(node.gpus) for node in nodes.values())
+    assert run.fragments[-1] == pytest.approx(100 * sum(lost) / len(TASKS) / TRACE.capacity_milli)
+    ratio = 100 * sum(lost) / len(TASKS) / free if free else 0.0
+    assert run.fragment_ratio[-1] == pytest.approx(ratio)
+    assert len(run.fragments) == len(run.fragment_ratio) == LOAD_MAX + 1
+
+
+def _key(task: Task) -> tuple[int, int, int, tuple[str, ...]]:
+    return task.cpu_milli, task.gpus, task.gpu_milli, task.models
