@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from stower.devices.inventory import Inventory
 from stower.model.kinds import DeviceClass, DeviceTaintRule, Node, ResourceClaim, ResourceSlice
 from stower.state.cluster import ClusterState
 
@@ -204,8 +205,12 @@ class ChangingDevices:
 
 
 def fresh(state: ClusterState) -> ClusterState:
-    """One that has seen nothing but what there is now."""
+    """One that has seen nothing but what there is now, and the devices of claims that were
+    published before."""
     found = ClusterState()
+    inventory = state.devices.extension(Inventory)
+    inventory.refresh()
+    found.devices.extension(Inventory)._gone.update(inventory._gone)
     for row in state.present_rows():
         found.set_node(state.node_at(row))
     for obj in state.devices.api_objects():

@@ -13,6 +13,7 @@ import numpy as np
 from stower.controllers import vm_migrations
 from stower.controllers.vm_migrations import VmMigrationController
 from stower.devices.negotiation import scheduling, trees
+from stower.devices.overcommits import Overcommits
 from stower.driver import RefusedError
 from stower.engine import engine
 from stower.engine.binding.binding_cycle import BindingCycle
@@ -238,6 +239,11 @@ def devices_free() -> AbstractContextManager[Any]:
 def decisions_forgotten() -> AbstractContextManager[Any]:
     """What was decided about a claim counts once the API shows it."""
     return patch.object(Devices, "assume_status", nothing)
+
+
+def nobody_else() -> AbstractContextManager[Any]:
+    """What other schedulers have allocated before is not looked at."""
+    return patch.object(Overcommits, "reason", lambda *_: "")
 
 
 def bound_too_early() -> AbstractContextManager[Any]:
@@ -506,7 +512,11 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "priorities": (Planted(never_woken, 12), Planted(important_ones_sleep, 12, ("warm",))),
     "promises": (Planted(promises_broken, 13), Planted(promises_unknown, 0)),
     "quiescence": (Planted(said_again, 1), Planted(promised_again, 1)),
-    "devices": (Planted(devices_free, 0), Planted(decisions_forgotten, 0)),
+    "devices": (
+        Planted(devices_free, 0),
+        Planted(decisions_forgotten, 0),
+        Planted(nobody_else, 31, ("rivals",)),
+    ),
     "reservations": (Planted(bound_too_early, 0), Planted(anybodys, 0)),
     "restart": (Planted(luck, 5), Planted(deletions_missed, 13)),
     "warmth": (

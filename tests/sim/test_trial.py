@@ -21,6 +21,7 @@ from stower.sim.faults import FAULTS
 from stower.sim.faults.driver_crashes import DriverCrashes
 from stower.sim.faults.fault import Fault
 from stower.sim.faults.two_schedulers import TwoSchedulers
+from stower.sim.rival_load import has_rivals
 from stower.sim.script import Script
 from stower.sim.shrinker import shrink
 from stower.sim.trial import Finding, Trial, script_of
@@ -51,6 +52,22 @@ def test_no_law_is_broken(first: int) -> None:
 @pytest.mark.parametrize("first", range(SEEDS, SEEDS_MORE, CHUNK))
 def test_no_law_is_broken_more(first: int) -> None:
     test_no_law_is_broken(first)
+
+
+RIVALS = [seed for seed in range(400) if has_rivals(script_of(seed, parts=("devices", "rivals")))]
+
+
+@pytest.mark.parametrize("seed", RIVALS[:4])
+def test_two_schedulers_do_not_give_a_device_twice(seed: int) -> None:
+    script = script_of(seed, parts=("devices", "rivals"))
+    found = Trial(script).run()
+    assert (found.law, found.what) == ("", "")
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("seed", RIVALS[4:])
+def test_two_schedulers_do_not_give_a_device_twice_more(seed: int) -> None:
+    test_two_schedulers_do_not_give_a_device_twice(seed)
 
 
 @pytest.mark.behaviour("X3")

@@ -24,7 +24,8 @@ from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import Node
 from stower.model.kinds.resource_claim import RESULTS_MAX
 from stower.model.kinds.resource_slice import DeviceTaint
-from stower.state.devices import UNUSED, Devices, DeviceUsage
+from stower.state.device_usage import UNUSED, DeviceUsage
+from stower.state.devices import Devices
 
 STEPS_MAX: Final = 1_000_000
 # Choices after which a search asks whether there are enough devices at all.
@@ -55,6 +56,7 @@ class Candidate:
 
     __slots__ = (
         "_texts",
+        "avoiding",
         "claims", "content", "in_use", "kind", "nodes", "place", "record", "shares", "taints",
         "taken", "view",
     )  # fmt: skip
@@ -69,10 +71,11 @@ class Candidate:
         self.shares = use.share_count  # how many claims share it, those of this search included
         self.taken = dict(use.consumed_capacity)
         self.claims: tuple[int, ...] = ()  # of this search, which have it alone
+        self.avoiding: tuple[int, ...] = ()  # of this search, which do not get it
         self.nodes = record.nodes
         # Devices of one kind are alike in everything that a search looks at.
         pool = view if record.content.counters else -1
-        self.kind = (
+        self.kind: tuple[object, ...] = (
             record.content.serial, record.taints, record.nodes, pool,
             use.exclusive_count > 0, use.share_count, use.consumed_capacity,
         )  # fmt: skip
@@ -164,6 +167,13 @@ class _Search:
         for place, candidate in enumerate(self.candidates):
             use = used[candidate.view].get(candidate.record.name, UNUSED)
             self.candidates[place] = Candidate(place, candidate.view, candidate.record, use)
+        if any(plan.avoided for plan in self.plans):
+            for candidate in self.candidates:
+                id = (candidate.record.pool, candidate.record.name)
+                avoiding = tuple(i for i, plan in enumerate(self.plans) if id in plan.avoided)
+                if avoiding:
+                    candidate.avoiding = avoiding
+                    candidate.kind = (*candidate.kind, avoiding)
 
     # ------------------------------------------------------------------------------ beginning
 
@@ -229,6 +239,8 @@ class _Search:
         self, claim: int, alternative: Alternative, candidate: Candidate, key: tuple[int, int, int]
     ) -> bool:
         """Whether class, selectors and nodes allow the device, whoever uses it."""
+        if claim in candidate.avoiding and not alternative.takes_all:
+            return False
         kind = (*key, candidate.content.serial, candidate.nodes)
         known = self.judged.get(kind)
         if known is None:

@@ -30,10 +30,10 @@ class ChangedRows:
         devices, inventory, nodes = self._devices, self._inventory, state.node_log
         inventory.refresh()
         seen = (inventory.wide_version, state.layout_generation)
-        pools = devices.pool_log.entries_since(self._log_position)
+        pools = devices.pools_changed_since(self._log_position)
         names = inventory.log.entries_since(self._reach_position)
         start = self._node_position
-        self._log_position, self._reach_position = devices.pool_log.position, inventory.log.position
+        self._log_position, self._reach_position = devices.log_position, inventory.log.position
         self._node_position = nodes.position
         if seen != self._seen or pools is None or names is None or nodes.is_overrun(start):
             self._seen = seen

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from stower.devices.allocator import AllocatedDevices_, Prefer, StepsExhaustedError, allocate
+from stower.devices.avoided_devices import NOTHING, AvoidedDevices
 from stower.devices.changed_rows import ChangedRows
 from stower.devices.effort import OutOfEffort
 from stower.devices.inventory import Inventory, Views
@@ -45,10 +46,12 @@ class Rules(NamedTuple):
 class Column:
     """One set of claims: a code for each row, and what is wrong with some of them."""
 
-    __slots__ = ("answers", "changed", "codes", "errors", "plans", "todo")
+    __slots__ = ("answers", "changed", "codes", "errors", "own_pools", "plans", "todo")
 
     def __init__(self, plans: tuple[ClaimPlan, ...], state: ClusterState) -> None:
         self.plans = plans
+        # Pools with devices that are avoided: rows that reach them are like no others.
+        self.own_pools = frozenset(pool for plan in plans for pool, _ in plan.avoided)
         self.codes: Ints = np.full(state.capacity, NO_DEVICES)
         self.errors: dict[int, AllocationError] = {}
         self.todo: dict[int, None] = {}  # rows that were left for another attempt
@@ -68,6 +71,7 @@ class FitCache:
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
+        self._avoided = devices.extension(AvoidedDevices)
         self._alike = {
             gate: RowClasses(devices, gate) for gate in (False, True)
         }  # by `partitionable`
@@ -75,13 +79,19 @@ class FitCache:
         self._plans: dict[tuple[object, ...], ClaimPlan] = {}
 
     def plans(self, claims: Sequence[ResourceClaim], rules: Rules) -> tuple[ClaimPlan, ...]:
-        """What the claims ask for. Raises AllocationError."""
+        """What the claims ask for, without what is avoided now. Raises AllocationError."""
         found = []
         for index, claim in enumerate(claims):
-            key = (_encode(claim.spec.devices), index, self._devices.class_generation, rules.gates)
+            avoided = self._avoided.of(claim, self._devices.now_ns)
+            key = (
+                _encode(claim.spec.devices), index, self._devices.class_generation, rules.gates,
+                avoided,
+            )  # fmt: skip
             plan = self._plans.pop(key, None)
             if plan is None:
                 plan = plan_of(claim, index, self._devices.classes, rules.gates)
+                if avoided is not NOTHING:
+                    plan = plan.without(avoided)
                 if len(self._plans) >= PLANS_MAX:
                     del self._plans[next(iter(self._plans))]  # the least recently used
             self._plans[key] = plan
@@ -134,6 +144,8 @@ class FitCache:
         column.todo = dict.fromkeys(rows)
         for row in list(column.todo):
             number = alike[row]
+            if column.own_pools and self._is_own(column, state, row, rules):
+                number = OWN
             code = answers.get(number)
             if code is None:
                 try:
@@ -154,6 +166,10 @@ class FitCache:
             column.codes[row] = code
             column.todo.pop(row, None)
 
+    def _is_own(self, column: Column, state: ClusterState, row: int, rules: Rules) -> bool:
+        views = self.views(state, row, rules)
+        return any(view.pool.id in column.own_pools for view in views)
+
     def views(self, state: ClusterState, row: int, rules: Rules) -> Views:
         """The pools that the row's node reaches."""
         return self._alike[rules.gates.partitionable].views(state, row)
@@ -169,6 +185,8 @@ class FitCache:
         about one row: looks at no other."""
         column = self._column(plans, state, rules)
         number = self._alike[rules.gates.partitionable].number(state, row)
+        if column.own_pools and self._is_own(column, state, row, rules):
+            number = OWN
         code = column.answers.get(number)
         if code is not None:
             return code

@@ -17,7 +17,7 @@ from stower.cel.device import Gates, attribute_value, compile_selector
 from stower.cel.values import CelError, spent_work
 from stower.devices.capacity import Capacity, amount, capacity_of
 from stower.devices.effort import Effort
-from stower.model.kinds import Node, ResourceClaim
+from stower.model.kinds import Node
 from stower.model.kinds.resource_slice import (
     Device,
     DeviceAttribute,
@@ -29,8 +29,8 @@ from stower.model.kinds.resource_slice import (
 from stower.model.quantity import quantity_of
 from stower.model.selectors import NodeSelector, node_selector_matches
 from stower.state.change_log import ChangeLog
-from stower.state.cluster import ClusterState
-from stower.state.devices import Devices, PoolID
+from stower.state.device_usage import PoolID
+from stower.state.devices import Devices
 
 MATCHES_MAX: Final = 1_024  # answers of one device to selectors; more than are in use at a time
 Counters = Mapping[tuple[str, str], int]  # (counter set, counter): nano-units
@@ -212,6 +212,8 @@ class Pool:
         self.parts = sorted(parts, key=lambda part: part.name)
         self.count = self.parts[0].slice.spec.pool.resource_slice_count
         self.is_complete = len(parts) == self.count
+        # Devices that only another generation has, or that were published before, by name.
+        self.gone: Mapping[str, Content] = {}
 
     @property
     def key(self) -> str:
@@ -230,13 +232,17 @@ class Pool:
 
     def free_counters(self, devices: Devices) -> dict[tuple[str, str], int]:
         """What is left of them: each device in use takes its part once, however many share it
-        (kubernetes/kubernetes#134103)."""
+        (kubernetes/kubernetes#134103), also one that is published no more. Of one that was never
+        seen nobody knows how much that is: nothing is left."""
         free = dict(self.counters)
         if not free:
             return free
         for name in devices.usage(self.id):
             record = self.records.get(name)
-            for counter, nano in record.content.counters.items() if record is not None else ():
+            content = record.content if record is not None else self.gone.get(name)
+            if content is None:
+                return {counter: min(nano, 0) for counter, nano in free.items()}
+            for counter, nano in content.counters.items():
                 if counter in free:
                     free[counter] -= nano
         return free
@@ -311,11 +317,15 @@ class PublishedPool:
     """All that is published of a pool, and what it is to nodes: the newest generation, and older
     ones that it replaces."""
 
-    def __init__(self, id: PoolID, parts: Iterable[Part]) -> None:
+    def __init__(self, id: PoolID, parts: Iterable[Part], gone: Mapping[str, Content]) -> None:
         generations: dict[int, list[Part]] = {}
         for part in parts:
             generations.setdefault(part.generation, []).append(part)
         self.pools = [Pool(id, generations[number]) for number in sorted(generations, reverse=True)]
+        for pool in self.pools:
+            others = (other for other in self.pools if other is not pool)
+            records = [record for other in others for record in other.records.values()]
+            pool.gone = {**gone, **{record.name: record.content for record in records}}
         members = [part for pool in self.pools for part in pool.parts]
         self.counters = [part for part in members if part.has_counters]
         devices = [part for part in members if not part.has_counters]
@@ -380,6 +390,8 @@ class Inventory:
         self._serial = 0  # never one twice: others know contents by it
         self.pools: dict[PoolID, Pool] = {}  # the newest generation of each
         self._published: dict[PoolID, PublishedPool] = {}
+        # Devices of claims that are published no more: they hold what they have taken.
+        self._gone: dict[PoolID, dict[str, Content]] = {}
         self._by_node: dict[str, dict[str, Part]] = {}
         self._wide: dict[str, Part] = {}
         self._for_others: dict[PoolID, PoolView] = {}
@@ -404,6 +416,8 @@ class Inventory:
         for name in dict.fromkeys([*self._parts, *devices.slices] if is_all else names or ()):
             pools |= dict.fromkeys(self._read_slice(name, rules, seen[1] != self._seen[1]))
         self._seen = seen
+        for pool in [pool for pool in self._gone if not devices.usage(pool)]:
+            del self._gone[pool]
         # All are withdrawn first: a slice may have gone from one pool to another.
         withdrawn = {pool: self._withdraw(pool) for pool in pools}
         for pool, old in withdrawn.items():
@@ -442,8 +456,9 @@ class Inventory:
     def _publish(self, id: PoolID, old: PublishedPool | None) -> None:
         """Publishes a pool some of whose slices have changed. `old`: what was withdrawn of it."""
         new = None
+        gone = self._gone_devices(id, old)
         if self._of_pools[id]:
-            new = self._published[id] = PublishedPool(id, self._of_pools[id].values())
+            new = self._published[id] = PublishedPool(id, self._of_pools[id].values(), gone)
             for part in new.of_nodes:
                 self._by_node.setdefault(part.only_node, {})[part.name] = part
             for part in new.wide:
@@ -463,6 +478,17 @@ class Inventory:
             if not self._by_node.get(name):
                 self._by_node.pop(name, None)
                 del self._versions[name]
+
+    def _gone_devices(self, id: PoolID, old: PublishedPool | None) -> Mapping[str, Content]:
+        """Returns the devices of a pool that claims use and that were published before, by name."""
+        known = self._gone.pop(id, {})
+        for pool in old.pools if old is not None else ():
+            known |= {name: record.content for name, record in pool.records.items()}
+        used = self._devices.usage(id)
+        gone = {name: content for name, content in known.items() if name in used}
+        if gone:
+            self._gone[id] = gone
+        return gone
 
     def version_for(self, node: Node) -> tuple[int, int]:
         """Another one when what the node reaches may be another."""
@@ -526,34 +552,29 @@ class Inventory:
         known = published.pools if published is not None else ()
         return next((found for p in known if (found := p.records.get(device)) is not None), None)
 
+    def content(self, pool: PoolID, device: str) -> Content | None:
+        """What a device is: also one that is published no more while a claim has it."""
+        published = self._published.get(pool)
+        for known in published.pools if published is not None else ():
+            record = known.records.get(device)
+            if record is not None:
+                return record.content
+        return self._gone.get(pool, {}).get(device)
+
+    def pool_with_counters(self, pool: PoolID) -> Pool | None:
+        """The newest generation of a pool that has counters; None where none has."""
+        published = self._published.get(pool)
+        known = published.pools if published is not None else ()
+        for each in known:
+            if each.counters:
+                return each
+        return None
+
     def all_records(self) -> Iterator[Record]:
         """Every device, by pool and slice."""
         for _, pool in sorted(self.pools.items()):
             for part in pool.parts:
                 yield from part.records
-
-
-def reached_nodes(claim: ResourceClaim, state: ClusterState) -> set[str] | None:
-    """Returns the names of the nodes to which the devices of an allocated claim matter, None where
-    these are not known. None of the devices of classic drivers matter: no slice has them."""
-    inventory = state.devices.extension(Inventory)
-    allocation = claim.status.allocation
-    results = (allocation.devices.results or ()) if allocation is not None else ()
-    names: set[str] = set()
-    inventory.refresh()
-    for result in results:
-        nodes = inventory.nodes_of((result.driver, result.pool))
-        if nodes is None:
-            return None
-        names.update(nodes)
-    return names
-
-
-def only_row(names: set[str] | None, state: ClusterState) -> int:
-    """Returns the row of the only node among `reached_nodes`, -1 where these may be several."""
-    if names is None or len(names) != 1 or state.devices.extension(Inventory).takes_of_node():
-        return -1
-    return state.row_of(min(names))
 
 
 def _chooses(rule: Any, driver: str, pool: str, device: Device) -> bool:

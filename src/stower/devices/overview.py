@@ -10,14 +10,17 @@ from typing import Final
 
 import msgspec
 
+from stower.devices.binding_conditions import awaited_conditions
 from stower.devices.capacity import amount
 from stower.devices.inventory import Inventory, Pool, Record
 from stower.devices.negotiation.claims import driver_of
+from stower.devices.overcommits import Overcommits
 from stower.model.kinds import Node, ResourceClaim
 from stower.model.kinds.resource_claim import DeviceResult
 from stower.model.kinds.resource_slice import QuantityText
 from stower.model.quantity import Quantity, quantity_of
-from stower.state.devices import Devices, PoolID
+from stower.state.device_usage import PoolID
+from stower.state.devices import Devices
 
 NANO: Final = -9
 GONE: Final = "no longer published"
@@ -25,7 +28,8 @@ UNLISTED: Final = "negotiated with its driver"
 
 
 class Holder(msgspec.Struct, frozen=True, rename="camel"):
-    """A claim that has a device, or a share of it; `pods`: for whom it is reserved."""
+    """A claim that has a device, or a share of it; `pods`: for whom it is reserved; `waits`: which
+    conditions of the device are waited for, and since when, or ""."""
 
     claim: str
     request: str
@@ -33,6 +37,7 @@ class Holder(msgspec.Struct, frozen=True, rename="camel"):
     share: str = ""
     amounts: dict[str, str] = {}
     admin: bool = False
+    waits: str = ""
 
 
 class Room(msgspec.Struct, frozen=True, rename="camel"):
@@ -43,7 +48,8 @@ class Room(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceState(msgspec.Struct, frozen=True, rename="camel"):
-    """One device. `nodes`: who reaches it; `blocked`: why it is given to nobody now, or ""."""
+    """One device. `nodes`: who reaches it; `blocked`: why it is given to nobody now, or "";
+    `overcommitted`: whether its holders have more of it than there is."""
 
     driver: str
     pool: str
@@ -54,6 +60,7 @@ class DeviceState(msgspec.Struct, frozen=True, rename="camel"):
     capacity: dict[str, Room] = {}
     taints: tuple[str, ...] = ()
     blocked: str = ""
+    overcommitted: bool = False
 
 
 class PoolState(msgspec.Struct, frozen=True, rename="camel"):
@@ -80,6 +87,8 @@ def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overvie
     there is neither of that name."""
     inventory = devices.extension(Inventory)
     inventory.refresh()
+    inventory.refresh()
+    overcommits = devices.extension(Overcommits)
     node = next((node for node in nodes if node.metadata.name == only), None)
     held = holders(devices)
     agreed = {claim.metadata.key for claim in devices.claims() if driver_of(claim, {})}
@@ -94,14 +103,19 @@ def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overvie
             continue
         state = _pool(pool, devices)
         pools.append(state)
-        found += (_device(r, pool, state, held.get(id, {}).get(r.name, ())) for r in records)
+        for record in records:
+            users = held.get(id, {}).get(record.name, ())
+            device = _device(record, pool, state, users)
+            if users and overcommits.is_overcommitted(id, record.name):
+                device = msgspec.structs.replace(device, overcommitted=True)
+            found.append(device)
     for id, by_name in sorted(held.items()):
         if only in ("", id[1], "/".join(id)):
             known = inventory.pools[id].records if id in inventory.pools else {}
             for name in [name for name in by_name if name not in known]:
-                users = tuple(by_name[name])
-                blocked = UNLISTED if all(user.claim in agreed for user in users) else GONE
-                found.append(DeviceState(*id, name, "", False, users, blocked=blocked))
+                holding = tuple(by_name[name])
+                blocked = UNLISTED if all(user.claim in agreed for user in holding) else GONE
+                found.append(DeviceState(*id, name, "", False, holding, blocked=blocked))
     if only and not pools and not found and node is None:
         return None
     return Overview(tuple(pools), tuple(found))
@@ -131,7 +145,14 @@ def _holder(claim: ResourceClaim, result: DeviceResult) -> Holder:
         result.share_id or "",
         {name: str(amount) for name, amount in (result.consumed_capacity or {}).items()},
         bool(result.admin_access),
+        _awaited(claim, result),
     )
+
+
+def _awaited(claim: ResourceClaim, result: DeviceResult) -> str:
+    allocation, names = claim.status.allocation, awaited_conditions(claim, result)
+    since = allocation.allocation_timestamp if allocation is not None else None
+    return f"{', '.join(names)}{f' since {since}' if since else ''}" if names else ""
 
 
 def _pool(pool: Pool, devices: Devices) -> PoolState:

@@ -7,6 +7,7 @@ Source: resource.k8s.io/v1 DeviceClaim; dynamic-resource-allocation allocator
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from stower.devices.avoided_devices import Avoided, DeviceID
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds.device_class import DeviceClass, DeviceSelector
 from stower.model.kinds.resource_claim import (
@@ -87,6 +88,17 @@ class ClaimPlan(NamedTuple):
 
     requests: tuple[tuple[Alternative, ...], ...]
     constraints: tuple[Constraint, ...]
+    avoided: frozenset[DeviceID] = frozenset()  # devices that it does not get now
+
+    def without(self, avoided: Avoided) -> "ClaimPlan":
+        """Returns the plan without what is avoided; a request keeps its alternatives where all of
+        them are."""
+        requests = [
+            tuple(a for a in alternatives if a.full_name not in avoided.alternatives)
+            or alternatives
+            for alternatives in self.requests
+        ]
+        return self._replace(requests=tuple(requests), avoided=avoided.devices)
 
 
 def plan_of(

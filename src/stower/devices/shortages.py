@@ -16,7 +16,8 @@ from stower.devices.requests import Alternative, ClaimPlan
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import Node
 from stower.model.kinds.device_class import DeviceSelector
-from stower.state.devices import UNUSED, Devices
+from stower.state.device_usage import UNUSED
+from stower.state.devices import Devices
 
 NAMES_SHOWN: Final = 3
 REASONS_SHOWN: Final = 8

@@ -22,7 +22,8 @@ from stower.model.kinds import ResourceClaim
 from stower.model.taints import Toleration, is_tolerated
 from stower.state.arrays import Ints, grow_array
 from stower.state.cluster import ClusterState
-from stower.state.devices import UNUSED, Devices
+from stower.state.device_usage import UNUSED
+from stower.state.devices import Devices
 
 COLUMNS_MAX: Final = 256
 NO_AMOUNT: Final = -1  # of a row: some device is shared, a partition, or reached by others too

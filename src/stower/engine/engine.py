@@ -100,7 +100,7 @@ class Engine:
         )
         self._pods = PodEvents(context, queue, self.binding, self._pending)
         self._nodes = NodeEvents(context, queue)
-        self._objects = ObjectEvents(context, queue, self.binding.pre_bind, self._pending)
+        self._objects = ObjectEvents(context, queue, self.binding, self._pending)
         self.tree_attempts: TreeAttempts | None = None
         if groups:
             self._attach_groups()
@@ -153,7 +153,12 @@ class Engine:
             recovery.run_due()
         if recovery.is_suspect or self.errors.is_breached:
             recovery.check_suspect()
-        if binding.retries or binding.assumed_deadlines or binding.pre_bind.waiting:
+        if (
+            binding.retries
+            or binding.assumed_deadlines
+            or binding.pre_bind.waiting
+            or binding.overcommitted.open
+        ):
             self._do_all(binding.due_work)
         if self._pending.pods:
             self._do_all(self._pending.due_work)
@@ -398,13 +403,15 @@ class Engine:
         names = {o.metadata.name for o in objects if isinstance(o, Node)}
         self._pods.keep_only(uids)
         self._nodes.keep_only(names)
-        self._objects.handle_list(objects)
-        for obj in objects:
-            if isinstance(obj, Node):
-                self._nodes.handle_node(obj)
-        for obj in objects:
-            if isinstance(obj, Pod):
-                self._pods.handle_pod(obj)
+        # Whether claims hold shows only beside all others.
+        with self.binding.pre_bind.suspended():
+            self._objects.handle_list(objects)
+            for obj in objects:
+                if isinstance(obj, Node):
+                    self._nodes.handle_node(obj)
+            for obj in objects:
+                if isinstance(obj, Pod):
+                    self._pods.handle_pod(obj)
         self._companions.handle_list(objects)
         # A list that shows an assumed pod without its node may be older than its Bind.
         unfinished = self.binding.unfinished_uids()
@@ -499,13 +506,12 @@ class Engine:
         """Checks what waits for objects, now that all are applied."""
         self._pods.former = {}
         self.state.former_entries = {}
-        pre_bind = self.binding.pre_bind
-        pre_bind.is_suspended = False
+        self.binding.pre_bind.is_suspended = False
+        self.binding.overcommitted.check_all()
         if self.tree_attempts is not None:
             self.tree_attempts.trees.end_reset()
             self.tree_attempts.trees.update(self.state.now_ns)
-        for uid in [*pre_bind.waiting]:
-            pre_bind.check_pod(uid)
+        self.binding.pre_bind.check_all()
 
 
 HANDLERS: Final[Mapping[type, Callable[..., None]]] = {

@@ -8,9 +8,9 @@ Source: kube-scheduler eventhandlers.go.
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from stower.devices.inventory import only_row, reached_nodes
+from stower.devices.reached_nodes import only_row, reached_nodes
+from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.binding.pending_writes import PendingWrites
-from stower.engine.binding.pre_bind import PreBind
 from stower.engine.context import Context
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.cluster_events import CHANGES_BY_KIND, Change, ClusterEvent
@@ -28,6 +28,7 @@ from stower.model.kinds import (
     PodDisruptionBudget,
     PodScheduling,
     ResourceClaim,
+    ResourceSlice,
 )
 from stower.state.device_quantities import has_readable_quantities
 from stower.state.devices import extended_claim_owner
@@ -52,12 +53,13 @@ class ObjectEvents:
         self,
         context: Context,
         queue: SchedulingQueue,
-        pre_bind: PreBind,
+        binding: BindingCycle,
         pending: PendingWrites,
     ) -> None:
         self._state = context.state
         self._queue = queue
-        self._pre_bind = pre_bind
+        self._pre_bind = binding.pre_bind
+        self._overcommitted = binding.overcommitted
         self._pending = pending
         self.groups: GroupObserver | None = None
         # Objects of kinds of which the state keeps extracts or nothing, by kind and name.
@@ -111,6 +113,14 @@ class ObjectEvents:
             store.put(obj)
         if isinstance(obj, DeviceClass):
             self._state.renew_partial_shapes()
+        if isinstance(obj, ResourceClaim) and (
+            is_deleted
+            or self._overcommitted.open
+            or (obj.status.allocation is not None and not _has_same_users(old, obj))
+        ):
+            self._overcommitted.on_claim(obj, is_deleted)
+        elif isinstance(obj, ResourceSlice):
+            self._overcommitted.on_slice(obj)
         self._pre_bind.on_object_change(obj)
         self._pending.observe(obj, is_deleted)
         if isinstance(obj, GROUPS) and self.groups is not None:
@@ -173,6 +183,7 @@ class ObjectEvents:
         stores: tuple[Any, ...] = (
             state.volumes, state.devices, state.groups, state.negotiations,
         )  # fmt: skip
+        state.devices.allocation_order.begin_list()
         for known in [obj for store in stores for obj in store.api_objects()]:
             if (type(known), known.metadata.namespace, known.metadata.name) not in names:
                 self._store_object(known, True)
@@ -180,6 +191,8 @@ class ObjectEvents:
             store = self._store(obj)
             if store is not None and store.api_object(obj) != obj:
                 self._store_object(obj, False)
+        state.devices.allocation_order.end_list()
+        self._overcommitted.check_all()
 
     def _store(self, obj: ApiObject) -> Any:
         """Returns the part of the state that keeps objects of the kind, or None."""
@@ -190,6 +203,14 @@ class ObjectEvents:
         if isinstance(obj, GROUPS):
             return self._state.groups
         return self._state.devices if isinstance(obj, DEVICES) else None
+
+
+def _has_same_users(old: ResourceClaim | None, new: ResourceClaim) -> bool:
+    had = old.status.allocation if old is not None else None
+    has = new.status.allocation
+    if had is None or has is None or old is None:
+        return False
+    return had.devices == has.devices and old.status.reserved_for == new.status.reserved_for
 
 
 def _frees_devices(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:

@@ -111,6 +111,8 @@ class PodEvents:
             self._state.other_scheduler_pods[pod.metadata.uid] = pod
             return
         entry = self._state.add_pending(pod)
+        if pod.spec.resource_claims:
+            self._binding.overcommitted.on_pod(pod)
         if pod.status.nominated_node_name:
             self._state.nominate(entry, pod.status.nominated_node_name)
         queued = self.former.pop(entry.uid, None) if self.former else None
@@ -179,6 +181,8 @@ class PodEvents:
             return
         queued = self._queue.get(entry.uid)
         self._state.update_pending(entry, pod)
+        if pod.spec.resource_claims:
+            self._binding.overcommitted.on_pod(pod)
         self._pre_bind.on_pod_change(entry.uid)
         if entry.is_assumed and pod.metadata.deletion_timestamp is not None:
             self._forget(entry, old)

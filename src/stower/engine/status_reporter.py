@@ -4,6 +4,7 @@ A condition that says nothing new is not written. Must not know how results come
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from stower.engine.limits import Limits
@@ -48,6 +49,7 @@ class StatusReporter:
         self._decisions: deque[Decision] = deque(maxlen=limits.decisions_max)
         # Unanswered status patches: the pod, and of conditions, the queued pod.
         self._patches: dict[int, tuple[PodEntry, QueuedPod | None]] = {}
+        self._touches: dict[int, Callable[[], None]] = {}  # by write: what follows
 
     def drain(self) -> list[Decision]:
         """Returns the decisions since the last call, oldest first."""
@@ -63,6 +65,9 @@ class StatusReporter:
             entry.written_version = answer.version
         if reported is not None and answer.code:
             reported.condition = None
+        follow = self._touches.pop(answer.id, None)
+        if follow is not None and not answer.code:
+            follow()
         if self.pod_writes is not None:
             self.pod_writes.on_pod_change(entry.uid)
 
@@ -104,17 +109,26 @@ class StatusReporter:
         """Writes the nominated node name alone; "" takes it away."""
         self._patch(entry, None, node_name)
 
+    def touch(self, entry: PodEntry, condition: PodCondition, follow: Callable[[], None]) -> None:
+        """Sets a condition in exactly this version of the pod, which thereby changes; calls
+        `follow` once that is done."""
+        self._touches[self._outbox.free_id] = follow
+        self._patch(entry, condition, None, version=entry.pod.metadata.resource_version)
+
     def _patch(
         self,
         entry: PodEntry,
         condition: PodCondition | None,
         nominated: str | None,
         queued: QueuedPod | None = None,
+        version: str = "",
     ) -> None:
         meta, id = entry.pod.metadata, self._outbox.next_id()
         entry.pending_write_count += 1
         self._patches[id] = (entry, queued)
-        write = PatchPodStatus(id, meta.namespace, meta.name, entry.uid, condition, nominated)
+        write = PatchPodStatus(
+            id, meta.namespace, meta.name, entry.uid, condition, nominated, resource_version=version
+        )
         self._outbox.send(write, self)
 
     def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:

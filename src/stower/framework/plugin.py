@@ -186,6 +186,10 @@ class Plugin:
         """Returns whether a pod may have to be near this other one."""
         return False
 
+    def awaited(self, pod: Pod, state: ClusterState) -> str:
+        """Returns what a pod that has a place waits for before it is bound, "" for nothing."""
+        return ""
+
     def minds_elsewhere(self, pod: Pod, other: Pod) -> bool:
         """For scope PODS: returns whether the filter may refuse the pod a node because of another
         pod on another node."""

@@ -68,13 +68,20 @@ class PostFilterResult(msgspec.Struct, frozen=True):
 
     message: why preemption does not help, or ""; nominated_node_name: the node to nominate the pod
     to, "" to withdraw a nomination, None to leave it; victims: the pods to evict; patches: writes
-    that are sent in any case, without ids.
+    that are sent in any case, without ids; retry_at_ns: when the pod is tried again though nothing
+    has changed.
     """
 
     message: str = ""
     nominated_node_name: str | None = None
     victims: tuple[PodEntry, ...] = ()
     patches: tuple[PatchObject | DeleteObject, ...] = ()
+    retry_at_ns: int | None = None
+
+
+def earliest(results: Sequence[PostFilterResult]) -> int | None:
+    """Returns the earliest time at which one of these results has the pod tried again."""
+    return min((r.retry_at_ns for r in results if r.retry_at_ns is not None), default=None)
 
 
 def best_candidates(candidates: Candidates) -> Ints:

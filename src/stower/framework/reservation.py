@@ -6,11 +6,12 @@ answers, watches the awaited objects, and binds the pod when all reservations ar
 know what plugins reserve.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, cast
 
 from stower.framework.writes import Write
 from stower.state.cluster import ClusterState
+from stower.state.devices import is_same_or_newer
 
 
 class Reservation(Protocol):
@@ -59,11 +60,12 @@ class Reservation(Protocol):
         all."""
 
 
-@runtime_checkable
-class VersionedReservation(Protocol):
-    """A reservation that is valid only for one version of the pod."""
+class VersionedReservation(Reservation, Protocol):
+    """A reservation that is valid only for one version of the pod. Others have no such members."""
 
-    pod_resource_version: str  # the pod's resourceVersion, on which its binding relies
+    @property
+    def pod_resource_version(self) -> str:
+        """The pod's resourceVersion, on which its binding relies."""
 
     def restart(self, state: ClusterState) -> bool:
         """Starts again for the current version of the pod, after a binding that relied on an older
@@ -79,25 +81,25 @@ class CompositeReservation:
         self.timeout_message = first.timeout_message
         self.timeout_ns = first.timeout_ns
         self.awaited_objects = tuple(key for part in parts for key in part.awaited_objects)
-        self._parts = tuple(parts)
+        self.parts = tuple(parts)
         self._part_by_write: dict[int, Reservation] = {}
 
     @property
     def retry_at_ns(self) -> int | None:
         """Implements Reservation for all parts."""
         return min(
-            (ns for part in self._parts if (ns := part.retry_at_ns) is not None), default=None
+            (ns for part in self.parts if (ns := part.retry_at_ns) is not None), default=None
         )
 
     def assume(self, state: ClusterState) -> None:
         """Implements Reservation for all parts."""
-        for part in self._parts:
+        for part in self.parts:
             part.assume(state)
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """Implements Reservation for all parts."""
         found = []
-        for part in self._parts:
+        for part in self.parts:
             for write in part.writes(state, next_id):
                 self._part_by_write[write.id] = part
                 found.append(write)
@@ -109,21 +111,45 @@ class CompositeReservation:
 
     def failure_reason(self, state: ClusterState) -> str:
         """Implements Reservation for all parts."""
-        return next((reason for part in self._parts if (reason := part.failure_reason(state))), "")
+        return next((reason for part in self.parts if (reason := part.failure_reason(state))), "")
 
     def is_done(self, state: ClusterState) -> bool:
         """Implements Reservation for all parts."""
-        return all(part.is_done(state) for part in self._parts)
+        return all(part.is_done(state) for part in self.parts)
 
     def waiting_event(self) -> tuple[str, str]:
         """Implements Reservation for all parts."""
-        return next((event for part in self._parts if (event := part.waiting_event())[0]), ("", ""))
+        return next((event for part in self.parts if (event := part.waiting_event())[0]), ("", ""))
 
     def forget(self, state: ClusterState) -> None:
         """Implements Reservation for all parts."""
-        for part in self._parts:
+        for part in self.parts:
             part.forget(state)
 
     def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """Implements Reservation for all parts."""
-        return [write for part in self._parts for write in part.unreserve(state, next_id)]
+        return [write for part in self.parts for write in part.unreserve(state, next_id)]
+
+    @property
+    def pod_resource_version(self) -> str:
+        """The oldest version that a part relies on, "" for none."""
+        return oldest_version(self.parts)
+
+    def restart(self, state: ClusterState) -> bool:
+        """Implements VersionedReservation for the parts that are versioned."""
+        return all(part.restart(state) for part in versioned(self.parts))
+
+
+def versioned(parts: Iterable[Reservation]) -> list[VersionedReservation]:
+    """Returns the reservations that rely on a version of the pod."""
+    return [cast(VersionedReservation, p) for p in parts if getattr(p, "pod_resource_version", "")]
+
+
+def oldest_version(parts: Iterable[Reservation]) -> str:
+    """Returns the oldest version of the pod that one of its reservations relies on, "" for any."""
+    oldest = ""
+    for part in parts:
+        version = getattr(part, "pod_resource_version", "")
+        if version and (not oldest or is_same_or_newer(oldest, version)):
+            oldest = version
+    return oldest

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from stower.devices.overcommits import Overcommits
 from stower.engine.queue.entities import Place
 from stower.engine.queue.scheduling_queue import PLACES
 from stower.live.scheduler import Scheduler
@@ -27,6 +28,9 @@ def collect_samples(scheduler: Scheduler) -> Iterator[Sample]:
         for part, count in sorted(engine.errors.counts.items()):
             yield "stower_internal_errors", (part,), count
         yield "stower_objects_ignored", (), engine.left_out_count
+        yield "stower_claims_given_back", (), engine.binding.overcommitted.given_back_count
+        overcommits = engine.state.devices.extension(Overcommits)
+        yield "stower_overcommitted_devices", (), overcommits.count()
         rejections = Counter(
             (plugin, queued.profile.scheduler_name)
             for queued in engine.queue.pods()

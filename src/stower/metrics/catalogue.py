@@ -101,6 +101,9 @@ COUNTERS: Final = {
     "stower_events_dropped": Row("Events about pods dropped because too many were waiting"),
     "stower_watch_cuts": Row("Watches that were interrupted and resumed"),
     "stower_relists": Row("Lists that were repeated because a watch could not be resumed"),
+    "stower_claims_given_back": Row(
+        "Claims that were given back, as another scheduler's allocation was written before"
+    ),
     "stower_internal_errors": Row("Errors of the scheduler itself, by its part", ("part",)),
 }  # fmt: skip
 GAUGES: Final = {
@@ -117,6 +120,9 @@ GAUGES: Final = {
     "stower_inbox_events": Row("Watch events that the engine has not processed yet"),
     "stower_objects_ignored": Row(
         "Objects that are ignored for now: applying them fails with an internal error"
+    ),
+    "stower_overcommitted_devices": Row(
+        "Devices of which claims have more than there is: another scheduler did not look"
     ),
     "stower_loop_stall_seconds_max": Row("Longest block of the event loop since the last scrape"),
 }  # fmt: skip

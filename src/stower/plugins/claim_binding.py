@@ -12,8 +12,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from stower.devices.binding_conditions import (
+    binding_deadline_ns,
+    binding_fault,
+    has_binding_conditions,
+    is_ready,
+)
 from stower.devices.claim_sharing import ClaimSharing, SharedAllocation
+from stower.devices.overcommits import Overcommits
 from stower.framework.device_gates import DeviceGates
+from stower.framework.pod_version import PodVersion
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Write, patch_of
 from stower.model.kinds import Pod, ResourceClaim
@@ -21,17 +29,16 @@ from stower.model.kinds.resource_claim import (
     FINALIZER,
     AllocationResult,
     ConsumerReference,
-    DeviceResult,
-    DeviceStatus,
     ResourceClaimStatus,
 )
 from stower.model.meta import ObjectMeta
-from stower.model.times import SECOND_NS, time_ns, time_text
+from stower.model.times import SECOND_NS, time_text
 from stower.plugins.claim_consumers import is_reserved_for_pod
 from stower.state.cluster import ClusterState
 from stower.state.devices import is_same_or_newer
 
 CONFLICTS_MAX: Final = 20
+RENEWALS_MAX: Final = 5
 STRIPPED_SHARES_MESSAGE: Final = (
     "the API server dropped the device shares: enable its feature gate DRAConsumableCapacity"
 )
@@ -113,16 +120,31 @@ class ClaimBinding:
         self.assumed_statuses: dict[str, ResourceClaimStatus] = {}  # by claim key
         # Keys of claims whose device shares the API server drops.
         self._stripped_claims: dict[str, None] = {}
+        # Keys of claims whose allocation another one was before: the engine gives them back.
+        self._overcommitted_claims: dict[str, None] = {}
+        self._version = PodVersion(pod.metadata.uid)
+        self._renewals = 0
 
     @property
     def retry_at_ns(self) -> int | None:
-        """The time at which to repeat a write that met a conflict although no newer version was
-        seen."""
-        return (
-            min(self._conflict_times_ns.values()) + CONFLICT_RETRY_NS
-            if self._conflict_times_ns
-            else None
-        )
+        """The time at which to repeat a write, or a binding, that met a conflict although no newer
+        version was seen."""
+        awaited_ns = self._version.awaited_until_ns
+        if not self._conflict_times_ns:
+            return awaited_ns
+        due_ns = min(self._conflict_times_ns.values()) + CONFLICT_RETRY_NS
+        return due_ns if awaited_ns is None else min(due_ns, awaited_ns)
+
+    @property
+    def pod_resource_version(self) -> str:
+        """The newest version of the pod that was known when its claims were done."""
+        return self._version.value
+
+    def restart(self, state: ClusterState) -> bool:
+        """Waits for a newer version of the pod, after a binding was refused."""
+        self._renewals += 1
+        self._version.reject(state.now_ns)
+        return self._renewals <= RENEWALS_MAX
 
     def assume(self, state: ClusterState) -> None:
         """Assumes the devices to be in use and the claims to be reserved."""
@@ -310,6 +332,10 @@ class ClaimBinding:
                     self._stripped_claims[key] = None
                     return f"claim {key}: {STRIPPED_SHARES_MESSAGE}"
                 return f"claim {key} got allocated elsewhere in the meantime"
+            reason = state.devices.extension(Overcommits).reason(current_claim)
+            if reason:
+                self._overcommitted_claims[key] = None
+                return f"claim {key}: {reason}"
             if self._has_binding_conditions:
                 fault = binding_fault(current_claim)
                 if fault:
@@ -326,6 +352,10 @@ class ClaimBinding:
                 return False
             if self._has_binding_conditions and not is_ready(current_claim):
                 return False
+        version = self._version.newest(state)
+        if version is None:
+            return False
+        self._version.value = version
         return True
 
     def waiting_event(self) -> tuple[str, str]:
@@ -391,10 +421,13 @@ class ClaimBinding:
 
         Allocations stay for the next attempt or the next consumer. Reservations of a pod group stay
         too, because its other pods may need them. An allocation whose shares the API server has
-        dropped is removed if no consumer is left: it would hold shared devices exclusively.
+        dropped is removed if no consumer is left: it would hold shared devices exclusively. What
+        is overcommitted is given back by the engine.
         """
         result: list[Write] = []
         for decision in self._decisions:
+            if decision.key in self._overcommitted_claims:
+                continue
             current_claim = state.devices.api_claim(decision.key)
             if current_claim is None or not current_claim.is_reserved_for(self._pod.metadata.uid):
                 continue
@@ -431,62 +464,3 @@ def is_same_allocation(
         return [(r.request, r.driver, r.pool, r.device, s) for r, s in zip(results, shares)]
 
     return devices(first) == devices(second)
-
-
-def binding_deadline_ns(claim: ResourceClaim, timeout_ns: int) -> int | None:
-    """Returns when the claim's binding conditions time out, in Unix ns; None without conditions."""
-    allocation = claim.status.allocation
-    if allocation is None:
-        return None
-    allocated_ns = time_ns(allocation.allocation_timestamp)
-    has_conditions = any(r.binding_conditions is not None for r in allocation.devices.results or ())
-    return allocated_ns + timeout_ns if has_conditions and allocated_ns is not None else None
-
-
-def has_binding_conditions(allocation: AllocationResult) -> bool:
-    """Returns whether some device of the allocation has binding conditions."""
-    return any(result.binding_conditions for result in allocation.devices.results or ())
-
-
-def binding_fault(claim: ResourceClaim) -> str:
-    """Returns which condition says that a device cannot be bound, or ""."""
-    for result in _binding_results(claim):
-        status = device_status(claim, result)
-        for condition in (status.conditions if status is not None else None) or ():
-            is_failure = condition.type in (result.binding_failure_conditions or ())
-            if is_failure and condition.status == "True":
-                return (
-                    f"device binding failed: claim={claim.metadata.name}, "
-                    f'reason={condition.reason}, message="{condition.message}"'
-                )
-    return ""
-
-
-def is_ready(claim: ResourceClaim) -> bool:
-    """Returns whether all binding conditions of the claim's devices are true."""
-    for result in _binding_results(claim):
-        status = device_status(claim, result)
-        true_types = {
-            c.type for c in (status.conditions if status else None) or () if c.status == "True"
-        }
-        if not true_types.issuperset(result.binding_conditions or ()):
-            return False
-    return True
-
-
-def _binding_results(claim: ResourceClaim) -> list[DeviceResult]:
-    """Returns the allocated devices that have binding conditions."""
-    allocation = claim.status.allocation
-    results = allocation.devices.results or () if allocation is not None else ()
-    return [result for result in results if result.binding_conditions]
-
-
-def device_status(claim: ResourceClaim, result: DeviceResult) -> DeviceStatus | None:
-    """Returns the driver's status of a device of the claim, for the share of `result`."""
-    for status in claim.status.devices or ():
-        is_same_device = (status.driver, status.pool, status.device) == (
-            result.driver, result.pool, result.device,
-        )  # fmt: skip
-        if is_same_device and (status.share_id or None) == result.share_id:
-            return status
-    return None

@@ -5,8 +5,15 @@ Source: kube-scheduler plugins/dynamicresources Filter; KEP-5007 (binding condit
 
 import numpy as np
 
+from stower.devices.avoided_devices import AvoidedDevices
+from stower.devices.binding_conditions import (
+    binding_deadline_ns,
+    binding_fault,
+    is_ready,
+    unready_results,
+)
+from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import ResourceClaim
-from stower.plugins.claim_binding import binding_deadline_ns, binding_fault, is_ready
 from stower.plugins.node_affinity import match_term
 from stower.state.arrays import Bools
 from stower.state.cluster import ClusterState
@@ -27,3 +34,14 @@ def available_rows(claim: ResourceClaim, state: ClusterState, timeout_ns: int | 
     for term in allocation.node_selector.node_selector_terms or ():
         result |= match_term(term, state, state.all_rows, limit)
     return result
+
+
+def avoid_unready(
+    claim: ResourceClaim, state: ClusterState, gates: DeviceGates, timeout_ns: int
+) -> None:
+    """Has the claim avoid those of its devices that have failed to get ready, or not in time."""
+    due_ns = binding_deadline_ns(claim, timeout_ns) if gates.binding else None
+    is_overdue = due_ns is not None and due_ns < state.now_ns
+    if gates.binding and (is_overdue or binding_fault(claim)):
+        avoided = state.devices.extension(AvoidedDevices)
+        avoided.avoid(claim, unready_results(claim), state.now_ns)

@@ -12,6 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from stower.devices.allocator import StepsExhaustedError
+from stower.devices.avoided_devices import AvoidedDevices
+from stower.devices.binding_conditions import awaited_text
 from stower.devices.claim_sharing import ClaimSharing
 from stower.devices.fit_cache import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, FitCache, Rules
 from stower.devices.inventory import Inventory
@@ -33,17 +35,16 @@ from stower.framework.writes import patch_of
 from stower.model.kinds import Pod, PodGroup, ResourceClaim
 from stower.model.kinds.resource_claim import (
     FIRST_AVAILABLE_MAX,
-    RESERVED_FOR_MAX,
     AllocationResult,
     ConsumerReference,
 )
 from stower.model.resources import Claimed
 from stower.model.times import SECOND_NS
 from stower.plugins.claim_binding import ClaimBinding, ClaimDecision
-from stower.plugins.claim_consumers import claim_consumer, is_reserved_for_pod, owner_fault
-from stower.plugins.claim_faults import filter_error, request_fault
+from stower.plugins.claim_consumers import claim_consumer, owner_fault
+from stower.plugins.claim_faults import claim_fault, filter_error
 from stower.plugins.claim_hints import is_schedulable_after_change
-from stower.plugins.claim_reach import available_rows
+from stower.plugins.claim_reach import available_rows, avoid_unready
 from stower.plugins.claim_shortages import eviction_fixes, request_shortages
 from stower.plugins.claims_together import ClaimsTogether
 from stower.plugins.device_amounts import device_amounts
@@ -209,29 +210,8 @@ class DynamicResources(Plugin):
             group = self._group(pod, state)
             fault = group if isinstance(group, str) else ""
         for claim in claims if isinstance(claims, list) else ():
-            fault = fault or self._claim_fault(claim, pod, state)
+            fault = fault or claim_fault(claim, pod, state, self._rules.gates)
         return Rejection((fault,)) if fault else None
-
-    def _claim_fault(self, claim: ResourceClaim, pod: Pod, state: ClusterState) -> str:
-        """Returns why the pod cannot use the claim on any node, or ""."""
-        key = claim.metadata.key
-        driver = driver_of(claim, state.negotiations.classes)
-        if driver:
-            return f"resource claim {key} is allocated by {driver}: enable NegotiatedResources"
-        consumers = claim.status.reserved_for or ()
-        if claim.status.allocation is not None:
-            is_full = len(consumers) >= RESERVED_FOR_MAX
-            if is_full and not is_reserved_for_pod(claim, pod, self._rules.gates.group_claims):
-                return "resourceclaim in use"
-            return ""
-        assumed = state.devices.assumed_claim(key)
-        if assumed is not None and assumed.status.allocation is not None:
-            return f"resource claim {key} is in the process of being allocated"
-        for request in claim.spec.devices.requests or ():
-            fault = request_fault(claim, request, state, self._rules.gates)
-            if fault:
-                return fault
-        return ""
 
     def group_constraints(
         self, pod: Pod, shape: Shape, state: ClusterState, tree: TreePods
@@ -419,6 +399,12 @@ class DynamicResources(Plugin):
             for line in shortage.lines(key)
         )
 
+    def awaited(self, pod: Pod, state: ClusterState) -> str:
+        """Returns the conditions that devices of the pod's claims have to meet first."""
+        claims = self.claims(pod, state) if self._rules.gates.binding else []
+        texts = map(awaited_text, claims if isinstance(claims, list) else ())
+        return ", ".join(text for text in texts if text)
+
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Suggests evicting the pods that use a device."""
         return eviction_fixes(self._shortages(pod, shape, state, row), state)
@@ -574,6 +560,8 @@ class DynamicResources(Plugin):
             if users <= {pod.metadata.uid}:
                 patch = {"status": {"allocation": None, "reservedFor": None, "devices": None}}
                 write = patch_of(claim, patch, "status")
+                state.devices.revoke(claim)
+                avoid_unready(claim, state, self._rules.gates, self._binding_timeout_ns)
                 return PostFilterResult("deallocation of ResourceClaim completed", patches=(write,))
         leftover = state.devices.extended_resource_claim(pod.metadata.uid) if has_extended else None
         if leftover is not None:
@@ -584,14 +572,16 @@ class DynamicResources(Plugin):
             removal = unreserve_group_claim(pod, group, state)
             if removal is not None:
                 return PostFilterResult("ResourceClaim unreserved for PodGroup", patches=(removal,))
-        return PostFilterResult("still not schedulable")
+        avoided = state.devices.extension(AvoidedDevices)
+        retry_ns = avoided.next_ns(claims, state.now_ns)
+        return PostFilterResult("still not schedulable", retry_at_ns=retry_ns)
 
     def _is_rejected_by_pre_filter(self, pod: Pod, state: ClusterState) -> bool:
         """Returns whether PreFilter rejects the pod."""
         claims = self.claims(pod, state)
         if isinstance(claims, str) or isinstance(self._group(pod, state), str):
             return True
-        return any(self._claim_fault(claim, pod, state) for claim in claims)
+        return any(claim_fault(claim, pod, state, self._rules.gates) for claim in claims)
 
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
         """Requeues the pod for events about its claims or their devices."""

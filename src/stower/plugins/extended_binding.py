@@ -83,6 +83,15 @@ class ExtendedClaimBinding:
             return self._claim_binding.retry_at_ns
         return None if self._conflict_ns is None else self._conflict_ns + CONFLICT_RETRY_NS
 
+    @property
+    def pod_resource_version(self) -> str:
+        """The version of the pod that its binding relies on, "" before the claim is done."""
+        return self._claim_binding.pod_resource_version if self._claim_binding is not None else ""
+
+    def restart(self, state: ClusterState) -> bool:
+        """Waits for a newer version of the pod, after a binding was refused."""
+        return self._claim_binding is not None and self._claim_binding.restart(state)
+
     def assume(self, state: ClusterState) -> None:
         """Assumes the devices to be in use by a claim that does not exist yet."""
         state.devices.assume_made(msgspec.structs.replace(self._claim, status=self._status))
@@ -136,7 +145,7 @@ class ExtendedClaimBinding:
             self._conflict_ns = state.now_ns if code == CONFLICT else None
             return code in (0, CONFLICT, UNKNOWN)
         if self._status_patch.is_own(id):
-            return self._status_patch.handle_answer(code)
+            return self._status_patch.handle_answer(state, code, version)
         return self._claim_binding is None or self._claim_binding.on_answer(
             state, id, code, version
         )

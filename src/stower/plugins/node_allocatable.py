@@ -221,7 +221,7 @@ class NodeAllocatableReservation:
 
     def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """See PodStatusPatch."""
-        return self._status_patch.handle_answer(code)
+        return self._status_patch.handle_answer(state, code, version)
 
     def failure_reason(self, state: ClusterState) -> str:
         """Returns "": the decision stays valid."""

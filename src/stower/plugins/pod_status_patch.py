@@ -7,6 +7,7 @@ import msgspec
 
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import PatchPodStatus, Write
+from stower.state.cluster import ClusterState
 
 PATCH_ATTEMPTS_MAX: Final = 5
 
@@ -37,8 +38,11 @@ class PodStatusPatch:
         """Returns whether the id is that of the pending write."""
         return id == self._pending_write_id
 
-    def handle_answer(self, code: int) -> bool:
-        """Records the answer (0: done); returns whether to continue."""
+    def handle_answer(self, state: ClusterState, code: int, version: str) -> bool:
+        """Records the answer (0: done; `version`: the pod's since); returns whether to continue."""
+        entry = state.pods.get(self._patch.uid)
+        if entry is not None and version:
+            entry.written_version = version
         self._pending_write_id = 0
         self._attempts += 1
         self.is_done = code == 0

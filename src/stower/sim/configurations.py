@@ -46,3 +46,12 @@ def configuration_for(
             *((VM_PROFILE,) if has_vms(script) else ()),
         ],
     }
+
+
+def configuration_of_profile(name: str) -> Mapping[str, Any]:
+    """Returns a configuration with one profile of that name."""
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": name}],
+    }

@@ -67,13 +67,13 @@ def with_devices(
             changed.append(_use_extended_resource(template))
         elif chance.random() < 0.2 and not is_large:
             name = f"together-{i}"
-            happenings.append(AddClaim(0, _claim(name, _draw_claim_spec(chance))))
+            happenings.append(AddClaim(0, _claim(name, draw_claim_spec(chance))))
             entry = {"name": "device", "resourceClaimName": name}
             changed.append(_add_claim(template, entry))
         else:
             entry = {"name": "device", "resourceClaimTemplateName": "device"}
             claiming = _add_claim(template, entry)
-            changed.append(msgspec.structs.replace(claiming, claim=_draw_claim_spec(chance)))
+            changed.append(msgspec.structs.replace(claiming, claim=draw_claim_spec(chance)))
     for _ in range(chance.randint(0, DELETIONS_MAX)):
         pod = f"{chance.choice(templates).name}-{chance.randint(1, 30)}"
         happenings.append(DeletePod(chance.randrange(active_ms), pod))
@@ -156,7 +156,7 @@ def _of(model: str, **more: Any) -> Json:
     return {"deviceClassName": CLASS, "selectors": [selector], **more}
 
 
-def _draw_claim_spec(chance: random.Random) -> Json:
+def draw_claim_spec(chance: random.Random) -> Json:
     """What a claim asks for."""
     milli = {"requests": {"milli": str(chance.choice((100, 130, 500, 900)))}}
     old, new = ({"name": "device", "exactly": _of(model)} for model in ("old", "new"))

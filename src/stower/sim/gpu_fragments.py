@@ -14,7 +14,7 @@ import numpy as np
 from stower.sim.openb_devices import DRIVER, GPU_MILLI, MILLI, Task, Trace
 from stower.state.arrays import Floats, Ints
 from stower.state.cluster import ClusterState
-from stower.state.devices import UNUSED
+from stower.state.device_usage import UNUSED
 
 TYPICAL_PERCENT: Final = 95
 NANO: Final = 10**9

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from stower.framework.events import WatchType
-from stower.model.kinds import ApiObject
+from stower.model.kinds import ApiObject, ResourceClaim
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.server import Change, Server
@@ -206,6 +206,8 @@ class Link:
         revision, _, obj = change
         stream.waiting.append(revision)
         held_ns = sum(weather.holds_ns(self._chance) for weather in self._weather)
+        if stream.view is ResourceClaim:
+            held_ns = 0  # an API server tells of all changes of a kind in their order
         key = obj.metadata.key
         at_ns = max(self._agenda.now_ns + self._delay_ns(), stream.all_ns) + held_ns
         at_ns = max(at_ns, stream.last_ns.get(key, 0))

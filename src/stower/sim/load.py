@@ -14,13 +14,15 @@ from stower.sim.large_load import Size, draw_large
 from stower.sim.made_up_load import draw_made_up
 from stower.sim.negotiated_load import with_negotiation
 from stower.sim.plain_load import draw_plain
-from stower.sim.script import MILLI_NS, AnyHappening, Script, Template
+from stower.sim.rival_load import draw_rivals
+from stower.sim.script import MILLI_NS, AddDevices, AnyHappening, Script, Template
 from stower.sim.vm_load import SHARE_OF_PROFILE, with_vms
 from stower.sim.warm_load import with_warmth
 
 # Devices of half of the seeds, drivers that negotiate theirs, trees of pod groups, VMs with agents
-# and migrations, a warm pool with users and an autoscaler, and a user who makes up names.
-PARTS: Final = ("devices", "negotiation", "groups", "vms", "warm", "made-up")
+# and migrations, a warm pool with users and an autoscaler, a user who makes up names, and a second
+# scheduler for the same devices.
+PARTS: Final = ("devices", "negotiation", "groups", "vms", "warm", "made-up", "rivals")
 
 
 def draw_script(
@@ -59,4 +61,8 @@ def _draw_small(
         happenings = with_warmth(seed, happenings, active_ms)
     if "made-up" in parts:
         happenings += draw_made_up(seed, active_ms)
+    if "rivals" in parts:
+        has_devices = any(isinstance(happening, AddDevices) for happening in happenings)
+        more_templates, more = draw_rivals(seed, has_devices, active_ms)
+        templates, happenings = [*templates, *more_templates], [*happenings, *more]
     return templates, happenings

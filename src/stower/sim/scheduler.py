@@ -66,8 +66,10 @@ class SchedulerProcess:
         told: Told,
         recording: Recording | None = None,
         collector: ReportCollector | None = None,
+        lease: str = "stower",
     ) -> None:
-        """`told` of each step: its event and its writes. `collector`: times the steps."""
+        """`told` of each step: its event and its writes. `collector`: times the steps. `lease`: the
+        name of the Lease that it campaigns for."""
         self.name = name
         self.engine: Engine | None = None
         self.lives = 0
@@ -82,6 +84,7 @@ class SchedulerProcess:
         self._told = told
         self._recording = recording
         self._collector = collector
+        self._lease = lease
         self._link: Link | None = None
         self._election = LeaderElection(name, TERMS)
         self._behind: dict[str, deque[ApiWrite]] = {}
@@ -178,7 +181,7 @@ class SchedulerProcess:
             return
         asked_at_ns = self.now_ns
         self._link.ask(
-            lambda: (self._server.lease,),
+            lambda: (self._server.leases.get(self._lease),),
             lambda status, found: self._read(life, asked_at_ns, status, found),
         )
         longest = (
@@ -208,7 +211,7 @@ class SchedulerProcess:
             self._election.confirm_renewal(asked_at_ns)
             self._lead()
 
-        self._link.ask(lambda: self._server.put_lease(wanted, version), on_write)
+        self._link.ask(lambda: self._server.put_lease(self._lease, wanted, version), on_write)
 
     def _lead(self) -> None:
         if self.engine is None and self._link is not None and self._link.is_ready:

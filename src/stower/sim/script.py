@@ -58,6 +58,10 @@ class Stage(Protocol):
     autoscaling: NodeAutoscaling
     schedulers: list[SchedulerProcess]
 
+    def add_scheduler(self, profile: str = "") -> SchedulerProcess:
+        """One more candidate for leadership; with a profile of that name and a Lease of its own,
+        unless that is ""."""
+
 
 class Happening(
     msgspec.Struct,
@@ -294,6 +298,16 @@ class Crash(Happening, frozen=True, tag="crash", rename="camel", omit_defaults=T
             stage.schedulers[self.scheduler].crash(self.for_ms * MILLI_NS)
 
 
+class StartScheduler(Happening, frozen=True, tag="start-scheduler"):
+    """A scheduler of others starts, with one profile and a Lease of its own."""
+
+    profile: str
+
+    def apply(self, stage: Stage) -> None:
+        """It campaigns at once."""
+        stage.add_scheduler(self.profile).start()
+
+
 class Freeze(Happening, frozen=True, tag="freeze", rename="camel", omit_defaults=True):
     """A scheduler stands still for so long."""
 
@@ -416,7 +430,7 @@ AnyHappening = (
     AddNode | AddBudget | AddDevices | AddDeviceClass | AddResourceClass | AddDriver | AddClaim
     | AddGroup | AddComposite | AddPod | RemoveNode | CordonNode | TaintNode | LabelNode | StopNode
     | DeletePod | DeleteClaim | Crash | Freeze | AddVm | SetLoad | DeleteVm
-    | AddMigration | AddPool | AddUser | SetImages | AddAutoscaler
+    | AddMigration | AddPool | AddUser | SetImages | AddAutoscaler | StartScheduler
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Server:
         self.history: deque[Change] = deque()
         self.forgotten = 0  # changes up to this revision are not in the history any more
         self.tell: list[Callable[[Change], None]] = []
-        self.lease: dict[str, Any] | None = None
+        self.leases: dict[str, dict[str, Any]] = {}  # by name
         self.is_scheduler_writing = False
         self._now_ns = now_ns
         self._objects: dict[type, dict[str, ApiObject]] = {}
@@ -240,14 +240,15 @@ class Server:
         self.delete(found)
         return OK
 
-    # The Lease of leadership
+    # The Leases of leadership
 
-    def put_lease(self, lease: dict[str, Any], version: int) -> int:
+    def put_lease(self, name: str, lease: dict[str, Any], version: int) -> int:
         """Write it, relying on the version that was read (0: there was none)."""
-        now = 0 if self.lease is None else self.lease["metadata"]["version"]
+        known = self.leases.get(name)
+        now = 0 if known is None else known["metadata"]["version"]
         if now != version:
             return CONFLICT
-        self.lease = {**lease, "metadata": {**lease["metadata"], "version": version + 1}}
+        self.leases[name] = {**lease, "metadata": {**lease["metadata"], "version": version + 1}}
         return OK
 
     # How

@@ -46,7 +46,7 @@ BOUNDED: Final = {
     "engine.state.declared_features": "codes of features of rows, free for others",
     "engine.state.non_zero_": "rows",
     "engine.state.devices.slice_log": "LENGTH_MAX",
-    "engine.state.devices.pool_log": "LENGTH_MAX",
+    "engine.state.devices._usage.log": "LENGTH_MAX",
     "engine.state.devices._extensions": "COLUMNS_MAX of FitCache; Inventory",
     "engine.state.devices._class_by_resource": "the last classes",
     "engine.state.negotiations._extensions": "TREES_MAX of trees",

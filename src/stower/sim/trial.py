@@ -28,7 +28,7 @@ from stower.sim.checkers.checker import Checker, ViolationError
 from stower.sim.checkers.preemption_log import PreemptionLog
 from stower.sim.checkers.step_reader import StepReader
 from stower.sim.claims import Claims
-from stower.sim.configurations import configuration_for
+from stower.sim.configurations import configuration_for, configuration_of_profile
 from stower.sim.controller_process import ControllerProcess
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
 from stower.sim.known_findings import KNOWN_FINDINGS, KnownFinding, find_known
@@ -40,6 +40,7 @@ from stower.sim.nodes import Kubelets
 from stower.sim.report import Report
 from stower.sim.report_collector import ReportCollector, describe_event
 from stower.sim.resource_drivers import Negotiators
+from stower.sim.rival_load import has_rivals
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.script import MILLI_NS, Script
 from stower.sim.server import Change, Server
@@ -112,7 +113,10 @@ class Trial:
         self._digest = blake2b(digest_size=8)
         self.step_reader = StepReader()
         self.preemption_log = PreemptionLog(self.server, self.agenda, self.step_reader)
-        self.checkers = [checker(self) for checker in checkers]
+        self.has_rivals = has_rivals(script)
+        self.checkers = [
+            checker(self) for checker in checkers if checker.allows_rivals or not self.has_rivals
+        ]
         self._sort_checkers()
         self.server.tell.append(self._on_change)
         self.claims = Claims(self.agenda, self.server, f"{self.seed}")
@@ -160,12 +164,17 @@ class Trial:
             tuple(f"{row.law} (issue {row.issue})" for row in self._found),
         )
 
-    def add_scheduler(self) -> SchedulerProcess:
-        """One more candidate for leadership."""
+    def add_scheduler(self, profile: str = "") -> SchedulerProcess:
+        """One more candidate for leadership; with a profile of that name and a Lease of its own,
+        unless that is ""."""
         name = f"scheduler-{len(self.schedulers)}"
+        build, lease = self.build_scheduler, "stower"
+        if profile:
+            configuration, lease = configuration_of_profile(profile), profile
+            build = lambda: build_engine(configuration, seed=self.seed)  # noqa: E731
         scheduler = SchedulerProcess(
             name, self.agenda, self.server, self._chance(name), self._weather,
-            self.build_scheduler, self._on_step, self._recording, self.collector,
+            build, self._on_step, self._recording, self.collector, lease,
         )  # fmt: skip
         scheduler.calm_ns = self.active_ns
         self.schedulers.append(scheduler)

@@ -123,7 +123,7 @@ class ClusterState(NodeRows):
     def begin_step(self, now_ns: int) -> None:
         """Starts a step: nothing holds a tally, a term or a pod that is gone, so that they may be
         dropped."""
-        self.now_ns = now_ns
+        self.now_ns = self.devices.now_ns = now_ns
         if self._gone:
             for pod in self._gone:
                 forget(pod)

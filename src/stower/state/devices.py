@@ -26,31 +26,17 @@ from stower.model.kinds.resource_claim import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from stower.model.kinds.resource_slice import QuantityText, ResourceSlice
-from stower.model.quantity import quantity_of
+from stower.model.kinds.resource_slice import ResourceSlice
+from stower.state.allocation_order import AllocationOrder
 from stower.state.change_log import ChangeLog
 from stower.state.class_resources import classes_by_resource
+from stower.state.device_usage import DeviceUsage, PoolID, UsageCounts
 from stower.state.journal import Journal
 
 if TYPE_CHECKING:
     from stower.state.pod_entry import PodEntry
 
-PoolID = tuple[str, str]  # driver, pool
-NANO: Final = -9
 Extension = TypeVar("Extension")
-
-
-class DeviceUsage(NamedTuple):
-    """The usage of one device. exclusive_count: claims that use the whole device (more than one
-    only while claims contradict each other); share_count: shares; consumed_capacity: what the
-    shares consume of each capacity, in nano-units, by name."""
-
-    exclusive_count: int = 0
-    share_count: int = 0
-    consumed_capacity: tuple[tuple[str, int], ...] = ()
-
-
-UNUSED: Final = DeviceUsage()
 
 
 class ClaimRef(NamedTuple):
@@ -137,6 +123,7 @@ class Devices:
         self.is_sharing = False  # whether pods of an attempt share claims: devices/claim_sharing.py
         # The class generation and the mapping that was computed for it.
         self._class_by_resource: tuple[int, dict[str, str]] = (-1, {})
+        self.now_ns = 0  # of the state's last step
         self.generation = 0
         # Grow with changes of the claims in the API, of the devices (slices and taint rules), of
         # the taint rules, and of the classes.
@@ -144,13 +131,11 @@ class Devices:
         self.slice_generation = 0
         self.rule_generation = 0
         self.class_generation = 0
-        self._usage: dict[PoolID, dict[str, DeviceUsage]] = {}
-        self._usage_versions: dict[PoolID, int] = {}
+        self._usage = UsageCounts()
+        self.allocation_order = AllocationOrder()
         # By claim key: the allocation that is counted in the usage.
         self._counted_allocations: dict[str, AllocationResult] = {}
         self._users: dict[str, dict[str, PodEntry]] = {}  # placed pods, by claim key and uid
-        # The pools whose usage has changed, and the names of the slices that have changed.
-        self.pool_log: ChangeLog[PoolID] = ChangeLog()
         self.slice_log: ChangeLog[str] = ChangeLog()
         self._extensions: dict[type, object] = {}
 
@@ -186,6 +171,8 @@ class Devices:
                 self._forget_extended_owner(key)
             forget(self._claims.get(key))
             self._claims[key] = obj
+            if not (self._journal.is_recording or self._journal.is_undoing):
+                self.allocation_order.observe(key, obj)
             if key in self._revoked_versions and not self.is_revoked(obj):
                 del self._revoked_versions[key]
             owner = extended_claim_owner(obj)
@@ -214,6 +201,8 @@ class Devices:
             self.claim_generation += 1
             self._forget_extended_owner(obj.metadata.key)
             forget(self._claims.pop(obj.metadata.key, None))
+            if not (self._journal.is_recording or self._journal.is_undoing):
+                self.allocation_order.observe(obj.metadata.key, None)
             self._release_assumed(obj.metadata.key)
             self._expected_versions.pop(obj.metadata.key, None)
             self._revoked_versions.pop(obj.metadata.key, None)
@@ -292,7 +281,8 @@ class Devices:
 
     def adopt_assumptions(self, other: "Devices") -> None:
         """Takes over the assumptions of another state's devices, but those that the objects here
-        have ended."""
+        have ended; and the order of allocations."""
+        self.allocation_order.adopt(other.allocation_order)
         for key, claim in other._assumed_claims.items():
             seen = self._claims.get(key)
             expected = other._expected_versions.get(key)
@@ -319,7 +309,7 @@ class Devices:
 
     def usage_view(self) -> dict[PoolID, dict[str, DeviceUsage]]:
         """Returns the usage of all devices in use, for comparing states."""
-        return {pool: dict(used) for pool, used in self._usage.items() if used}
+        return self._usage.view()
 
     def assumed_claim(self, key: str) -> ResourceClaim | None:
         """Returns the claim as assumed, where that is not as the API has it."""
@@ -441,26 +431,34 @@ class Devices:
 
     def usage(self, pool: PoolID) -> dict[str, DeviceUsage]:
         """Returns the usage of a pool's devices by name. Unused devices are left out."""
-        return self._usage.get(pool, {})
+        return self._usage.of_pool(pool)
 
     def usage_version(self, pool: PoolID) -> int:
         """Returns a number that differs after every change of the pool's usage; 0 where no device
         is used."""
-        return self._usage_versions.get(pool, 0)
+        return self._usage.version(pool)
+
+    def claims_of_pool(self, pool: PoolID) -> Iterable[str]:
+        """Returns the keys of the claims that use devices of a pool."""
+        return self._usage.claims(pool)
 
     def users(self, key: str) -> dict[str, "PodEntry"]:
         """Returns the placed pods that use a claim, by uid."""
         return self._users.get(key, {})
 
+    def has_bound_users(self, key: str) -> bool:
+        """Returns whether a pod that the API shows on a node uses the claim."""
+        return any(not entry.is_assumed for entry in self.users(key).values())
+
     def pools_changed_since(self, position: int) -> list[PoolID] | None:
-        """Returns the pools whose usage has changed after a position of `pool_log`; None where the
-        log has dropped some changes."""
-        return self.pool_log.entries_since(position)
+        """Returns the pools whose usage has changed after a position of the log of usage; None
+        where the log has dropped some changes."""
+        return self._usage.log.entries_since(position)
 
     @property
     def log_position(self) -> int:
-        """The current position of `pool_log`."""
-        return self.pool_log.position
+        """The current position of the log of usage."""
+        return self._usage.log.position
 
     def add_pod(self, entry: "PodEntry") -> None:
         """Adds a pod with claims that was placed."""
@@ -516,35 +514,11 @@ class Devices:
         if counted is allocation:
             return
         if counted is not None:
-            self._count(counted, -1)
+            self._usage.remove(key, counted)
             del self._counted_allocations[key]
         if allocation is not None:
-            self._count(allocation, 1)
+            self._usage.add(key, allocation)
             self._counted_allocations[key] = allocation
-
-    def _count(self, allocation: AllocationResult, sign: int) -> None:
-        for result in allocation.devices.results or ():
-            if result.admin_access:
-                continue
-            pool = (result.driver, result.pool)
-            pool_usage = self._usage.setdefault(pool, {})
-            usage = pool_usage.get(result.device, UNUSED)
-            if result.share_id is None:
-                usage = usage._replace(exclusive_count=usage.exclusive_count + sign)
-            else:
-                amounts = dict(usage.consumed_capacity)
-                for name, text in (result.consumed_capacity or {}).items():
-                    amounts[name] = amounts.get(name, 0) + sign * max(to_nano(text), 0)
-                consumed = tuple(sorted((name, n) for name, n in amounts.items() if n))
-                usage = DeviceUsage(usage.exclusive_count, usage.share_count + sign, consumed)
-            if usage == UNUSED:
-                pool_usage.pop(result.device, None)
-            else:
-                pool_usage[result.device] = usage
-            self.pool_log.add(pool)
-            self._usage_versions[pool] = self.pool_log.position
-            if not pool_usage:
-                del self._usage[pool], self._usage_versions[pool]
 
 
 def extended_claim_owner(claim: ResourceClaim) -> str:
@@ -553,11 +527,6 @@ def extended_claim_owner(claim: ResourceClaim) -> str:
     if (meta.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true":
         return meta.controller_uid
     return ""
-
-
-def to_nano(text: QuantityText) -> int:
-    """Returns a quantity in nano-units, rounded up."""
-    return quantity_of(text).round_up(NANO)
 
 
 def claim_keys(pod: Pod) -> list[str]:

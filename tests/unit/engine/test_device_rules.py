@@ -8,7 +8,7 @@ import pytest
 from stower.assembly import build_engine
 from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
-from stower.framework.writes import Bind, DeletePod, PatchObject
+from stower.framework.writes import Bind, DeletePod, PatchObject, PatchPodStatus
 from stower.model.kinds import ResourceClaim
 from stower.model.kinds.resource_claim import DeviceResult
 from stower.model.times import SECOND_NS
@@ -187,8 +187,12 @@ def test_cores_and_a_gpu_are_claimed_alike() -> None:
 
 
 def writes_of(engine: Engine, event: Any, now_ns: int) -> list[Any]:
-    """Patches and bindings that the engine answers with."""
-    return [w for w in engine.step(event, now_ns) if isinstance(w, PatchObject | Bind)]
+    """Patches and bindings that the engine answers with, as the statuses of pods are written at
+    once."""
+    writes = engine.step(event, now_ns)
+    for write in [write for write in writes if isinstance(write, PatchPodStatus)]:
+        writes = [*writes, *engine.step(WriteOk(write.id), now_ns)]
+    return [write for write in writes if isinstance(write, PatchObject | Bind)]
 
 
 def test_a_conflict_with_nothing_is_tried_again() -> None:
@@ -231,7 +235,7 @@ def test_a_reservation_that_is_being_taken_back_is_not_counted_on() -> None:
     (write,) = carried_out(write, 2)
     (bind,) = carried_out(write, 3)
     assert isinstance(bind, Bind)
-    (taken_back,) = writes_of(engine, WriteFailed(bind.id, 409, "conflict"), now_ns)
+    (taken_back,) = writes_of(engine, WriteFailed(bind.id, 403, "forbidden"), now_ns)
     assert {"status": {"reservedFor": None}} == taken_back.patch
     gone: Any = merged(seen, taken_back)
     assert [] == carried_out(taken_back, 4, is_told=False)

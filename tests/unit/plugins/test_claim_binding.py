@@ -8,7 +8,7 @@ import pytest
 from stower.assembly import build_engine
 from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS as S
-from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
+from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import Bind, PatchObject, PatchPodStatus, Write
 from stower.model.kinds import ResourceClaim
 from stower.model.kinds.resource_claim import FINALIZER
@@ -31,8 +31,16 @@ def engine_with(*objects: Any) -> tuple[Engine, list[PatchObject]]:
     """Two devices on n1, and these objects."""
     engine = build_engine()
     two = device_slice("n1", device("gpu-0"), device("gpu-1"))
-    writes = engine.step(Listed((make_node("n1"), device_class(), two, *objects)), 0)
+    writes = step(engine, Listed((make_node("n1"), device_class(), two, *objects)), 0)
     return engine, patches(writes)
+
+
+def step(engine: Engine, event: Event, now_ns: int) -> list[Write]:
+    """What the engine writes, as the statuses of pods are written at once."""
+    writes = engine.step(event, now_ns)
+    for write in [write for write in writes if isinstance(write, PatchPodStatus)]:
+        writes = [*writes, *engine.step(WriteOk(write.id), now_ns)]
+    return writes
 
 
 def patches(writes: list[Write]) -> list[PatchObject]:
@@ -141,12 +149,12 @@ def test_a_reservation_that_was_not_taken_back_is_used_again() -> None:
     the API server has no news to tell."""
     wanted = resource_claim(meta=READY)
     engine, (write,) = engine_with(wanted, claiming())
-    engine.step(WriteOk(write.id, "2"), S)
-    (bind,) = bound(engine.step(seen(wanted, "2", READY, status=write.patch["status"]), S))
-    (undo,) = patches(engine.step(WriteFailed(bind.id, 409, "conflict"), S))
-    (again,) = patches(engine.step(WriteFailed(undo.id, 403, "forbidden"), 20 * S))
-    assert ("2", []) == (again.resource_version, bound(engine.step(Tick(), 21 * S)))
-    assert ["p1"] == [write.name for write in bound(engine.step(WriteOk(again.id, "2"), 22 * S))]
+    step(engine, WriteOk(write.id, "2"), S)
+    (bind,) = bound(step(engine, seen(wanted, "2", READY, status=write.patch["status"]), S))
+    (undo,) = patches(step(engine, WriteFailed(bind.id, 403, "forbidden"), S))
+    (again,) = patches(step(engine, WriteFailed(undo.id, 403, "forbidden"), 20 * S))
+    assert ("2", []) == (again.resource_version, bound(step(engine, Tick(), 21 * S)))
+    assert ["p1"] == [write.name for write in bound(step(engine, WriteOk(again.id, "2"), 22 * S))]
 
 
 def test_the_answer_to_a_reservation_that_is_being_taken_back_does_not_bring_it_back() -> None:
@@ -155,18 +163,18 @@ def test_the_answer_to_a_reservation_that_is_being_taken_back_does_not_bring_it_
     claims = [resource_claim(f"c{i}", meta=READY) for i in range(2)]
     engine, (first, second) = engine_with(*claims, claiming("p1", "c0", "c1"))
     statuses = [write.patch["status"] for write in (first, second)]
-    engine.step(seen(claims[0], "2", READY, status=statuses[0]), S)
-    (undo,) = patches(engine.step(Tick(), 700 * S))
+    step(engine, seen(claims[0], "2", READY, status=statuses[0]), S)
+    (undo,) = patches(step(engine, Tick(), 700 * S))
     assert ("c0", {"reservedFor": None}) == (undo.name, undo.patch["status"])
-    engine.step(WriteOk(first.id, "2"), 701 * S)
-    engine.step(WriteOk(second.id, "3"), 702 * S)
-    told = engine.step(seen(claims[1], "3", READY, status=statuses[1]), 702 * S)
+    step(engine, WriteOk(first.id, "2"), 701 * S)
+    step(engine, WriteOk(second.id, "3"), 702 * S)
+    told = step(engine, seen(claims[1], "3", READY, status=statuses[1]), 702 * S)
     (again,) = patches(told)
     assert ("c0", "2", []) == (again.name, again.resource_version, bound(told))
-    engine.step(WriteOk(undo.id, "4"), 703 * S)
-    engine.step(WriteFailed(again.id, 409, "conflict"), 703 * S)
+    step(engine, WriteOk(undo.id, "4"), 703 * S)
+    step(engine, WriteFailed(again.id, 409, "conflict"), 703 * S)
     freed = seen(claims[0], "4", READY, status=statuses[0] | {"reservedFor": None})
-    (again,) = patches(engine.step(freed, 704 * S))
-    engine.step(WriteOk(again.id, "5"), 705 * S)
-    told = engine.step(seen(claims[0], "5", READY, status=statuses[0]), 705 * S)
+    (again,) = patches(step(engine, freed, 704 * S))
+    step(engine, WriteOk(again.id, "5"), 705 * S)
+    told = step(engine, seen(claims[0], "5", READY, status=statuses[0]), 705 * S)
     assert ["p1"] == [write.name for write in bound(told)]

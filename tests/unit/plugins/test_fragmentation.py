@@ -15,7 +15,7 @@ from stower.framework.device_gates import DeviceGates
 from stower.framework.events import Listed
 from stower.model.errors import InvalidObject
 from stower.plugins.fragmentation import normalize_gains
-from stower.state.devices import UNUSED
+from stower.state.device_usage import UNUSED
 from tests.builders import make_node, make_pod
 from tests.device_builders import (
     GPU,

@@ -99,7 +99,9 @@ def _describe_remaining(device: DeviceState) -> list[str]:
 def _notes(device: DeviceState) -> list[str]:
     shared = ["shared"] if device.shared else []
     blocked = [device.blocked] if device.blocked else []
-    return [*shared, *device.taints, *blocked]
+    more = ["overcommitted"] if device.overcommitted else []
+    more += [f"waits for {holder.waits}" for holder in device.holders if holder.waits]
+    return [*shared, *device.taints, *blocked, *more]
 
 
 def _counters(pool: PoolState) -> list[str]:

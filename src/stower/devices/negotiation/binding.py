@@ -13,16 +13,13 @@ from typing import Final
 import msgspec
 
 from stower.devices.negotiation.claims import Party, PodNegotiation, is_leaving
+from stower.framework.pod_version import NEWS_NS, PodVersion
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import PatchObject, Write, no_op_patch, patch_of
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.resource_claim import RESERVED_FOR_MAX, ConsumerReference
-from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
-from stower.state.devices import is_same_or_newer
 
-# A conflict means that something newer is there; where it does not come, the same is tried again.
-NEWS_NS: Final = 3 * SECOND_NS
 CONFLICTS_MAX: Final = 20
 RENEWALS_MAX: Final = 5
 TURNS_MAX: Final = 10_000  # from here on, those that are over are forgotten
@@ -95,7 +92,7 @@ class NegotiatedBinding:
             (ResourceClaim, p.claim.metadata.namespace, p.claim.metadata.name)
             for p in negotiation.parties
         )
-        self.pod_resource_version = ""  # the pod's version
+        self._version = PodVersion(negotiation.pod.metadata.uid)
         self._negotiation = negotiation
         self._is_available = is_available
         self._turns = turns
@@ -106,16 +103,20 @@ class NegotiatedBinding:
         self._behind: dict[str, int] = {}  # by key: until when it is another pod's turn
         self._conflicts = 0
         self._renewals = 0
-        self._outdated = ""  # the version with which a binding was refused
-        self._news_ns = 0  # until when a newer one is waited for
 
     @property
     def retry_at_ns(self) -> int | None:
         """When to look for what did not come."""
         dues = [*(ns for _, ns in self._used.values()), *self._behind.values()]
-        if self._outdated and not self._sure and not self._asked:
-            dues.append(self._news_ns)
+        news_ns = self._version.awaited_until_ns
+        if news_ns is not None and not self._sure and not self._asked:
+            dues.append(news_ns)
         return min(dues, default=None)
+
+    @property
+    def pod_resource_version(self) -> str:
+        """The version that was known before the claims were looked at."""
+        return self._version.value
 
     def assume(self, state: ClusterState) -> None:
         """Counts the devices for the pod's tree. Nothing is taken that the API does not show."""
@@ -124,23 +125,17 @@ class NegotiatedBinding:
     def restart(self, state: ClusterState) -> bool:
         """The pod is not as it was: read it again, and its claims after it."""
         self._renewals += 1
-        self._outdated, self._news_ns = self.pod_resource_version, state.now_ns + NEWS_NS
+        self._version.reject(state.now_ns)
         self._sure.clear()
         return self._renewals <= RENEWALS_MAX
 
     def _read_pod(self, state: ClusterState) -> bool:
-        """Whether the pod's version is known on which the binding will rely: as it was seen, or as
-        a later write of ours was answered."""
-        entry = state.pods.get(self._negotiation.pod.metadata.uid)
-        if entry is None or entry.pending_write_count:
+        """Whether the pod's version is known on which the binding will rely."""
+        version = self._version.newest(state)
+        if version is None:
             return False
-        version = entry.pod.metadata.resource_version
-        if is_same_or_newer(entry.written_version, version):
-            version = entry.written_version
         if not self._sure and not self._asked:
-            if version == self._outdated and state.now_ns < self._news_ns:
-                return False  # the newer one is on its way
-            self.pod_resource_version = version
+            self._version.value = version
         return True
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:

@@ -26,7 +26,8 @@ from stower.model.kinds.resource_claim import ResourceClaim
 from stower.model.resources import CPU, MEMORY
 from stower.state.arrays import Bools, Floats, Ints
 from stower.state.cluster import ClusterState
-from stower.state.devices import UNUSED, Devices, DeviceUsage, PoolID, claim_refs
+from stower.state.device_usage import UNUSED, DeviceUsage, PoolID
+from stower.state.devices import Devices, claim_refs
 from stower.state.shapes import Shape
 
 # Pods whose claims were not there yet when they came: so many are remembered, and so many of them

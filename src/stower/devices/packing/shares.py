@@ -12,7 +12,7 @@ from stower.devices.packing.phi import FULL
 from stower.devices.requests import Alternative
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds.resource_slice import QuantityText
-from stower.state.devices import DeviceUsage
+from stower.state.device_usage import DeviceUsage
 
 # Distinct asks that are known at a time; beyond it, one starts over with those that come next.
 ASKS_MAX: Final = 1_024

@@ -11,6 +11,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
+from stower.engine.binding.overcommitted_claims import OvercommittedClaims
 from stower.engine.binding.permit import Permit
 from stower.engine.binding.pre_bind import Parts, PreBind
 from stower.engine.context import Context
@@ -58,7 +59,8 @@ class BindingCycle:
         self._failures = failures
         self.permit = Permit()
         self.pre_bind = PreBind(context, self)
-        context.reporter.pod_writes = self.pre_bind
+        self.overcommitted = OvercommittedClaims(context, queue)
+        context.reporter.pod_writes = self
         self.binders: Binders | None = None
         self.evictions: EvictionTracker | None = None
         self._binding: dict[int, tuple[QueuedPod, str]] = {}  # unanswered Binds, with their node
@@ -71,6 +73,7 @@ class BindingCycle:
         """Whether the outcome of some Bind is not known, or a write of PreBind is not answered."""
         return (
             bool(self._binding or self.retries or self.assumed_deadlines)
+            or bool(self.overcommitted.open)
             or self.pre_bind.is_writing
         )
 
@@ -79,17 +82,26 @@ class BindingCycle:
         due = [due_ns for due_ns, _, _, _ in self.retries[:1]] + [*self.assumed_deadlines.values()][
             :1
         ]
-        pre_bind_ns = self.pre_bind.next_wake_ns
-        return due if pre_bind_ns is None else [*due, pre_bind_ns]
+        wakes_ns = (self.pre_bind.next_wake_ns, self.overcommitted.next_wake_ns)
+        return [*due, *(ns for ns in wakes_ns if ns is not None)]
 
     def due_work(self) -> Iterator[DueWork]:
-        """Sends Binds again, expires assumed pods, and expires reservations."""
+        """Sends Binds again, expires assumed pods and reservations, and gives claims back."""
         if self.retries:
             yield from self._due_retries()
         if self.assumed_deadlines:
             yield from self._due_expirations()
         if self.pre_bind.waiting:
             yield from self.pre_bind.due_work(self._state.now_ns)
+        if self.overcommitted.open:
+            yield from self.overcommitted.due_work()
+
+    def on_pod_change(self, uid: str) -> None:
+        """Goes on with a pod whose status patch was answered."""
+        self.pre_bind.on_pod_change(uid)
+        entry = self._state.pods.get(uid) if self.overcommitted.open else None
+        if entry is not None:
+            self.overcommitted.on_pod(entry.pod)
 
     # From PreBind to Bind
 
@@ -284,6 +296,8 @@ class BindingCycle:
         self.assumed_deadlines.pop(entry.uid, None)
         self.pre_bind.undo(entry.uid)
         self._state.forget(entry)
+        if self.overcommitted.open:
+            self.overcommitted.on_pod(entry.pod)
         self._queue.on_room_release(entry.pod, self._state.now_ns)
         self._failures.fail(queued, message)
         self.reject_group(

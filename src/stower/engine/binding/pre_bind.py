@@ -8,6 +8,7 @@ Source: kube-scheduler volumebinding BindPodVolumes, dynamicresources PreBind.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
@@ -16,7 +17,7 @@ from stower.engine.due_work import DueWork
 from stower.engine.outbox import UNTRACKED, Answer
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.plugin import Plugin
-from stower.framework.reservation import Reservation, VersionedReservation
+from stower.framework.reservation import Reservation, oldest_version, versioned
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.model.kinds import ApiObject
 
@@ -103,6 +104,21 @@ class PreBind:
             waiting.retry_ns = retry_ns
             heappush(self._deadlines, (retry_ns, self._outbox.next_id(), waiting, RETRY))
 
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Checks no reservation inside it, and all of them at its end."""
+        self.is_suspended = True
+        try:
+            yield
+        finally:
+            self.is_suspended = False
+        self.check_all()
+
+    def check_all(self) -> None:
+        """Checks all pods."""
+        for uid in [*self.waiting]:
+            self.check_pod(uid)
+
     def check_pod(self, uid: str) -> None:
         """Checks a pod once all of its decision was applied: it may have failed or be done."""
         waiting = self.waiting.get(uid)
@@ -135,6 +151,8 @@ class PreBind:
 
     def on_pod_change(self, uid: str) -> None:
         """Checks a pod whose own object changed, or whose status patch was answered."""
+        if self.is_suspended:
+            return
         waiting = self.waiting.get(uid)
         if waiting is not None:
             self._check(waiting)
@@ -169,21 +187,16 @@ class PreBind:
                 self._write(waiting, part)
 
     def bind_version(self, uid: str) -> str:
-        """Returns the resourceVersion of the pod that its binding relies on, "" for any."""
+        """Returns the resourceVersion of the pod that its binding relies on, "" for any: the
+        oldest that one of its reservations relies on."""
         waiting = self.done.get(uid)
-        if waiting is not None:
-            for _, part in waiting.parts:
-                if isinstance(part, VersionedReservation):
-                    return part.pod_resource_version
-        return ""
+        return oldest_version(part for _, part in waiting.parts) if waiting is not None else ""
 
     def renew(self, uid: str) -> bool:
         """Begins PreBind again for a pod that had changed when it was to be bound. Returns False
         where no reservation is pinned to the pod's version, or one cannot be renewed."""
         waiting = self.done.get(uid)
-        pinned = (
-            [p for _, p in waiting.parts if isinstance(p, VersionedReservation)] if waiting else []
-        )
+        pinned = versioned(part for _, part in waiting.parts) if waiting else []
         if waiting is None or not pinned or not all(part.restart(self._state) for part in pinned):
             return False
         del self.done[uid]

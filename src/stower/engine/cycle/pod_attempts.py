@@ -217,6 +217,8 @@ class PodAttempts:
         self.apply_refusal(queued, diagnosis, post_filter_result)
         if post_filter_result.message == SPARES:
             self._queue.retry_at(queued, queued.spares_until_ns)
+        elif post_filter_result.retry_at_ns is not None:
+            self._queue.retry_at(queued, post_filter_result.retry_at_ns)
 
     def _spare(self, queued: QueuedPod, found: PostFilterResult) -> PostFilterResult:
         """Returns the result, without victims while the pod has to spare others; an eviction begins
@@ -257,6 +259,8 @@ class PodAttempts:
         retries = [] if wait.retry_at_ns is None else [wait.retry_at_ns]
         if spares:
             retries.append(queued.spares_until_ns)
+        elif post_filter_result.retry_at_ns is not None:
+            retries.append(post_filter_result.retry_at_ns)
         if retries:
             self._queue.retry_at(queued, min(retries))
 

@@ -18,7 +18,7 @@ from stower.engine.cycle.verdict_cache import VerdictCache
 from stower.engine.preemption.evaluator import Evaluator, Search
 from stower.framework.negotiation import Wait
 from stower.framework.plugin import Plugin
-from stower.framework.post_filter import PostFilterResult
+from stower.framework.post_filter import PostFilterResult, earliest
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection
 from stower.framework.writes import DeleteObject, PatchObject
@@ -344,7 +344,7 @@ class SchedulingCycle:
         message = ", ".join(result.message for result in results if result.message)
         names = self._state.node_names if self.keeps_details else None
         diagnosis = None if fits else verdict.diagnosis(self._state.node_count, names)
-        return diagnosis, PostFilterResult(message, patches=patches)
+        return diagnosis, PostFilterResult(message, patches=patches, retry_at_ns=earliest(results))
 
     def candidates(self, profile: Profile, entry: PodEntry) -> "Search":
         """Returns the search for nodes on which evictions would make the pod fit."""
@@ -365,10 +365,12 @@ class SchedulingCycle:
         messages = []
         patches: tuple[PatchObject | DeleteObject, ...] = ()
         nominate = None
+        results = []
         for plugin in profile.post_filters:
             result = plugin.post_filter(failure)
             if result == PostFilterResult():
                 continue
+            results.append(result)
             patches += result.patches
             if not result.message:
                 return msgspec.structs.replace(result, patches=patches)
@@ -376,7 +378,9 @@ class SchedulingCycle:
             nominate = (
                 nominate if result.nominated_node_name is None else result.nominated_node_name
             )
-        return PostFilterResult(", ".join(messages), nominate, patches=patches)
+        return PostFilterResult(
+            ", ".join(messages), nominate, patches=patches, retry_at_ns=earliest(results)
+        )
 
 
 class _FeasibleRows:

@@ -209,6 +209,12 @@ class _PendingPod:
         scores = _scores(profile, state, shape, pod, verdict) if feasible else ()
         refused = _refusals(verdict, state, entry)
         if row >= 0 and not gates and negotiation is None:
+            plugins = [plugin for plugin in profile.filters if plugin.is_relevant(shape)]
+            if awaited := next((t for p in plugins if (t := p.awaited(pod, state))), ""):
+                return Explanation(
+                    pod.key, "settling", state.node_names[row], f"waits for {awaited}",
+                    state.node_count, feasible, refused=refused, scores=scores,
+                )  # fmt: skip
             return Explanation(
                 pod.key, "fits", state.node_names[row], nodes=state.node_count, feasible=feasible,
                 refused=refused, scores=scores,

@@ -523,6 +523,8 @@ class TreeAttempts:
             if diagnosis is not None:
                 plugins |= diagnosis.plugins
                 notes[class_key] = diagnosis.message(post_filter_result.message)
+            if post_filter_result.retry_at_ns is not None and queued.retry_ns <= now_ns:
+                queued.retry_ns = post_filter_result.retry_at_ns
             for patch in post_filter_result.patches:
                 id = self._outbox.next_id()
                 self._outbox.send(msgspec.structs.replace(patch, id=id), UNTRACKED)

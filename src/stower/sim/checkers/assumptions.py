@@ -15,6 +15,7 @@ class Assumptions(Checker):
     """Looks at the pods that hold room on a node and were not seen there."""
 
     law = "assumptions"
+    allows_rivals = True
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)

@@ -12,6 +12,7 @@ class Bindings(Checker):
     """The node of a pod stays, and no engine that knows of it binds the pod to another."""
 
     law = "bindings"
+    allows_rivals = True
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)

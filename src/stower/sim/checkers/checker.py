@@ -35,6 +35,7 @@ class Court(Protocol):
     build: Callable[[], Engine]
     negotiators: Negotiators
     active_ns: int  # after this, nothing goes wrong any more
+    has_rivals: bool  # whether several schedulers know nothing of each other
     # What several laws read of the same steps.
     step_reader: StepReader
     preemption_log: PreemptionLog
@@ -44,6 +45,8 @@ class Checker:
     """One law. A method that is not overridden looks at nothing."""
 
     law: ClassVar[str]
+    # Whether the law holds with several schedulers that know nothing of each other.
+    allows_rivals: ClassVar[bool] = False
 
     def __init__(self, court: Court) -> None:
         self.court = court

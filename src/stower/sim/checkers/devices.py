@@ -1,19 +1,27 @@
-"""Law `devices`: no device, share of a device or counter is allocated beyond its capacity."""
+"""Law `devices`: no device, share of a device or counter is allocated beyond its capacity.
+
+Where several schedulers know nothing of each other, what bound pods have is never beyond that, and
+what all claims have is not at the end.
+"""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 from stower.devices.negotiation.claims import driver_of
 from stower.framework.events import WatchType
-from stower.model.kinds import ResourceClaim, ResourceSlice
+from stower.model.kinds import Pod, ResourceClaim, ResourceSlice
 from stower.model.kinds.resource_claim import DeviceResult
 from stower.model.kinds.resource_slice import Device
 from stower.model.quantity import parse_quantity
-from stower.sim.checkers.checker import Checker, Court
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Binds, Checker, Court
 from stower.sim.server import Change
+from stower.state.devices import used_claim_keys
 
 Id = tuple[str, str, str]
+# So long it may take until what another scheduler has allocated before is given back.
+GIVEN_BACK_NS: Final = SECOND_NS
 
 
 def exact(text: Any) -> Fraction:
@@ -27,6 +35,7 @@ class Devices(Checker):
     holder, and counters have not gone below zero."""
 
     law = "devices"
+    allows_rivals = True
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)
@@ -35,6 +44,9 @@ class Devices(Checker):
         self._claims: dict[str, tuple[DeviceResult, ...]] = {}
         self._holders: dict[Id, dict[str, list[DeviceResult]]] = {}
         self._in_use: dict[tuple[str, str], dict[Id, None]] = {}  # by pool: devices once held
+        self._allocated_ns: dict[str, int] = {}  # by claim: when it was, where there are rivals
+        self._binds = Binds()
+        self._bound: dict[str, None] = {}  # keys of claims that a bound pod uses
 
     def on_change(self, change: Change) -> None:
         """Slices are read, claims counted and looked at."""
@@ -42,22 +54,44 @@ class Devices(Checker):
         if isinstance(obj, ResourceSlice):
             self._read(obj)
         elif isinstance(obj, ResourceClaim) and not driver_of(obj, {}):
-            allocation = obj.status.allocation if kind is not WatchType.DELETED else None
-            results = allocation.devices.results or () if allocation is not None else ()
-            key = obj.metadata.key
-            before = self._claims.get(key, ())
-            if before == results:
-                return
-            for result in before:
-                self._holders.get(_id(result), {}).pop(key, None)
-            self._claims[key] = results
-            for result in results:
-                if not result.admin_access:
-                    id = _id(result)
-                    self._holders.setdefault(id, {}).setdefault(key, []).append(result)
-                    self._in_use.setdefault(id[:2], {})[id] = None
-            for result in results:
-                self._check_device(_id(result), key)
+            if kind is WatchType.DELETED or obj.status.allocation is None:
+                self._bound.pop(obj.metadata.key, None)
+                self._allocated_ns.pop(obj.metadata.key, None)
+                self._count(obj.metadata.key, None)
+            elif not self.court.has_rivals or obj.metadata.key in self._bound:
+                self._count(obj.metadata.key, obj)
+            else:
+                self._allocated_ns.setdefault(obj.metadata.key, self.court.agenda.now_ns)
+        elif self.court.has_rivals and isinstance(obj, Pod):
+            pod = self._binds.find_bound_pod(change)
+            for key in used_claim_keys(pod) if pod is not None else ():
+                self._bound[key] = None
+                self._count(key, self.court.server.get(ResourceClaim, key))
+
+    def check_end(self) -> None:
+        """All claims, whoever uses them, but those that have just been allocated."""
+        since_ns = self.court.agenda.now_ns - GIVEN_BACK_NS
+        for key, claim in self.court.server.all(ResourceClaim).items():
+            if not driver_of(claim, {}) and self._allocated_ns.get(key, 0) <= since_ns:
+                self._count(key, claim)
+
+    def _count(self, key: str, claim: ResourceClaim | None) -> None:
+        """Counts a claim as it is now, and looks at its devices."""
+        allocation = claim.status.allocation if claim is not None else None
+        results = allocation.devices.results or () if allocation is not None else ()
+        before = self._claims.get(key, ())
+        if before == results:
+            return
+        for result in before:
+            self._holders.get(_id(result), {}).pop(key, None)
+        self._claims[key] = results
+        for result in results:
+            if not result.admin_access:
+                id = _id(result)
+                self._holders.setdefault(id, {}).setdefault(key, []).append(result)
+                self._in_use.setdefault(id[:2], {})[id] = None
+        for result in results:
+            self._check_device(_id(result), key)
 
     def _read(self, obj: ResourceSlice) -> None:
         spec = obj.spec

@@ -1,6 +1,6 @@
 """Law `overlooked`: no pod waits although a node has had room for it for a while."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from stower.model.kinds import Node, Pod
@@ -37,12 +37,13 @@ class MissedRoom(Checker):
     """
 
     law = "overlooked"
+    allows_rivals = True
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)
         self._usage = NodeUsage()
         self._fits: dict[str, tuple[int, frozenset[str]]] = {}  # since when, where; by uid
-        self._leader = ("", 0)
+        self._leaders: list[tuple[str, int]] = []
         self._next = ""  # uid of the pod that has its turn with the next look
 
     def on_change(self, change: Change) -> None:
@@ -51,15 +52,18 @@ class MissedRoom(Checker):
 
     def check(self) -> None:
         """Look at the pods that wait, those first that fitted the last time."""
-        leaders = [p for p in self.court.schedulers if p.engine is not None]
-        if len(leaders) != 1 or leaders[0].is_frozen:
+        found = [p for p in self.court.schedulers if p.engine is not None]
+        names_of = [name for p in found if p.engine is not None for name in p.engine.profiles]
+        is_split = len(set(names_of)) < len(names_of)  # two lead the same profile
+        if not found or is_split or any(leader.is_frozen for leader in found):
             self._fits.clear()
             return
-        leader, now_ns = leaders[0], self.court.agenda.now_ns
-        if self._leader != (leader.name, leader.lives):
-            self._leader = (leader.name, leader.lives)
+        now_ns = self.court.agenda.now_ns
+        if self._leaders != [(leader.name, leader.lives) for leader in found]:
+            self._leaders = [(leader.name, leader.lives) for leader in found]
             self._fits.clear()
-        waiting, in_flight = self._split(leader)
+        leaders = {n: p for p in found if p.engine is not None for n in p.engine.profiles}
+        waiting, in_flight = self._split(leaders)
         model = FilterModel(self.court.server, self._usage, in_flight)
         work, before, self._fits = WORK_MAX, self._fits, {}
         for pod in self._in_turn(waiting, before):
@@ -67,6 +71,7 @@ class MissedRoom(Checker):
                 self._next = pod.metadata.uid
                 break
             work -= self._work(pod)
+            leader = leaders[pod.spec.scheduler_name]
             names = frozenset(model.feasible_nodes(pod, self._counts_vms(leader, pod)))
             since_ns, earlier = before.get(pod.metadata.uid, (now_ns, names))
             since_ns, names = max(since_ns, leader.awake_since_ns), names & earlier
@@ -80,12 +85,15 @@ class MissedRoom(Checker):
                     f"{since_ns / SECOND_NS:.0f} s, want a node within {limit_ns // SECOND_NS} s"
                 )
 
-    def _split(self, leader: SchedulerProcess) -> tuple[list[Pod], list[Placed]]:
+    def _split(self, leaders: Mapping[str, SchedulerProcess]) -> tuple[list[Pod], list[Placed]]:
         """The pods that wait to be tried, and those that are on their way."""
         waiting, in_flight = [], []
-        engine, now_ns = leader.engine, self.court.agenda.now_ns
-        assert engine is not None
+        now_ns = self.court.agenda.now_ns
         for pod in self.court.server.pods_on("").values():
+            leader = leaders.get(pod.spec.scheduler_name)
+            engine = leader.engine if leader is not None else None
+            if engine is None:
+                continue
             entry = engine.state.pods.get(pod.metadata.uid)
             if entry is not None and entry.is_assumed and entry.row >= 0:
                 in_flight.append(Placed(pod, engine.state.node_names[entry.row]))

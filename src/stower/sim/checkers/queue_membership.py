@@ -14,6 +14,7 @@ class QueueMembership(Checker):
     """Looks at the queue of the engine that leads."""
 
     law = "forgotten"
+    allows_rivals = True
 
     def check(self) -> None:
         """Each pod that was there a minute ago."""
@@ -24,6 +25,8 @@ class QueueMembership(Checker):
                 continue
             for pod in self.court.server.pods_on("").values():
                 if pod.is_terminal or now_ns - self.court.server.creation_ns(pod) < TOLD_NS:
+                    continue
+                if self.court.has_rivals and pod.spec.scheduler_name not in engine.profiles:
                     continue
                 queued = engine.queue.get(pod.metadata.uid)
                 if queued is None or queued.place is Place.NOWHERE:

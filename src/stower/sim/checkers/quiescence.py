@@ -21,6 +21,7 @@ class Quiescence(Checker):
     """No write comes long after the last change that was not a scheduler's."""
 
     law = "quiescence"
+    allows_rivals = True
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)

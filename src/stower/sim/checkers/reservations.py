@@ -19,6 +19,7 @@ class Reservations(Checker):
     reserved for it, and to be used there; at the end, nobody who is gone holds devices."""
 
     law = "reservations"
+    allows_rivals = True
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)

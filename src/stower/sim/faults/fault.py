@@ -4,7 +4,6 @@ import random
 from typing import ClassVar, Protocol
 
 from stower.sim.link import Weather
-from stower.sim.scheduler import SchedulerProcess
 from stower.sim.script import Stage as ScriptStage
 
 
@@ -12,9 +11,6 @@ class Stage(ScriptStage, Protocol):
     """What faults have their hands on."""
 
     active_ns: int  # faults happen before this
-
-    def add_scheduler(self) -> SchedulerProcess:
-        """One more candidate for leadership."""
 
 
 class Fault(Weather):

@@ -274,6 +274,7 @@ class Curious(Checker):
     """Asks about every pod that waits, all the time."""
 
     law = "curiosity"
+    allows_rivals = True
     asked = 0
 
     def check(self) -> None:
