@@ -20,7 +20,7 @@ from stower.devices.requests import AllocationError, ClaimPlan, plan_of
 from stower.devices.row_classes import OWN, RowClasses
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds.resource_claim import ResourceClaim
-from stower.state.arrays import Ints, grow_array
+from stower.state.arrays import Bools, Ints, grow_array
 from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
 
@@ -98,18 +98,26 @@ class FitCache:
             found.append(plan)
         return tuple(found)
 
-    def column(self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules) -> Column:
+    def column(
+        self,
+        claims: Sequence[ResourceClaim],
+        state: ClusterState,
+        rules: Rules,
+        sought: Bools | None = None,
+    ) -> Column:
         """The column of these claims, up to date. Raises AllocationError; one that is about a
-        row alone only where the claims can be met on no other."""
+        row alone only where the claims can be met on no other. `sought`: bool[row_limit], the rows
+        that are looked at; the others say nothing."""
         column = self._column(self.plans(claims, rules), state, rules)
         with self._devices.extension(Inventory).effort.at(state.now_ns):
-            self._refresh(column, state, rules)
-        if column.errors:
-            fits = (column.codes == FITS).any()
+            self._refresh(column, state, rules, sought)
+        errors = [row for row in column.errors if sought is None or sought[row]]
+        if errors:
+            codes = column.codes if sought is None else column.codes[: len(sought)][sought]
+            fits = (codes == FITS).any()
             # In the order of names: rows are numbered as nodes came.
-            for _, error in sorted(
-                column.errors.items(), key=lambda item: state.node_names[item[0]]
-            ):
+            for row in sorted(errors, key=lambda row: state.node_names[row]):
+                error = column.errors[row]
                 if not (fits and error.here):
                     raise error
         return column
@@ -124,7 +132,9 @@ class FitCache:
         self._columns[key] = column
         return column
 
-    def _refresh(self, column: Column, state: ClusterState, rules: Rules) -> None:
+    def _refresh(
+        self, column: Column, state: ClusterState, rules: Rules, sought: Bools | None
+    ) -> None:
         changed = column.changed.take_rows(state)
         todo = column.todo
         if changed is None:
@@ -142,7 +152,8 @@ class FitCache:
         answers = column.answers
         effort = self._devices.extension(Inventory).effort
         column.todo = dict.fromkeys(rows)
-        for row in list(column.todo):
+        now = [row for row in column.todo if sought is None or sought[row]]
+        for i, row in enumerate(now):
             number = alike[row]
             if column.own_pools and self._is_own(column, state, row, rules):
                 number = OWN
@@ -152,7 +163,7 @@ class FitCache:
                     effort.check()
                     code = self._code(column.plans, state, row, rules)
                 except OutOfEffort:
-                    left = len(column.todo)
+                    left = len(now) - i
                     raise AllocationError(
                         "evaluating all devices exceeds the budget of one attempt: "
                         f"{left} nodes are left for the next attempt"

@@ -53,7 +53,7 @@ from stower.plugins.extended_binding import ExtendedClaimBinding, deletion_write
 from stower.plugins.extended_claims import (
     RequestMappings,
     device_backed_resources,
-    device_backed_rows,
+    extended_codes,
     has_device_backed_resources,
     make_extended_claim,
     rows_missing_resource,
@@ -61,6 +61,7 @@ from stower.plugins.extended_claims import (
 from stower.plugins.fragmentation import Fragmentation
 from stower.plugins.group_claims import unreserve_group_claim
 from stower.plugins.negotiated_resources import NegotiatedResources
+from stower.plugins.node_affinity import NodeAffinity, required_rows
 from stower.plugins.node_allocatable import (
     EXTENDED_CLAIM_NAME,
     FIRST_CODE,
@@ -115,9 +116,12 @@ class DynamicResources(Plugin):
         has_device_order: bool = True,
         fragmentation: Fragmentation | None = None,
         has_negotiated_resources: bool = False,
+        has_node_affinity: bool = False,
     ) -> None:
         """`has_device_order`: the profile sets `deviceOrder`. `has_negotiated_resources`: the
-        profile enables NegotiatedResources, for claims that drivers allocate."""
+        profile enables NegotiatedResources, for claims that drivers allocate.
+        `has_node_affinity`: it enables NodeAffinity, which refuses nodes by itself."""
+        self._has_node_affinity = has_node_affinity
         self._has_negotiated_resources = has_negotiated_resources
         self._rules = rules
         self._has_device_order = has_device_order
@@ -146,8 +150,9 @@ class DynamicResources(Plugin):
         order = entry if isinstance(entry, Fragmentation) and not self._has_device_order else None
         has_drivers, timeout_ns = NegotiatedResources.name in plugins, self._binding_timeout_ns
         return type(self)(
-            self._rules, timeout_ns, self._is_enabled, self._has_device_order, order, has_drivers
-        )
+            self._rules, timeout_ns, self._is_enabled, self._has_device_order, order, has_drivers,
+            NodeAffinity.name in plugins,
+        )  # fmt: skip
 
     # The pod's claims
 
@@ -242,6 +247,7 @@ class DynamicResources(Plugin):
             # The claim belongs to an attempt that failed, and must be deleted first.
             return np.full(limit, STALE_EXTENDED_CLAIM)
         codes = np.zeros(limit, np.int64)
+        sought = self._sought_rows(shape, state)
         open_claims = []
         for claim in claims:
             if claim.status.allocation is None:
@@ -249,11 +255,15 @@ class DynamicResources(Plugin):
             else:
                 codes[~self.available_rows(claim, state)] = NOT_AVAILABLE
         if has_extended:
-            unallocated_codes = self._extended_codes(pod, shape, open_claims, state)
+            unallocated_codes = extended_codes(
+                pod, shape, open_claims, state, sought, self.unallocated_codes
+            )
             codes = np.where(unallocated_codes != FITS, unallocated_codes, codes)
             codes[rows_missing_resource(shape, state)] = MISSING_RESOURCE
         elif open_claims:
-            unallocated_codes = self.unallocated_codes(open_claims, state)[:limit]
+            unallocated_codes = self.unallocated_codes(open_claims, state, sought)[:limit]
+            if sought is not None:
+                unallocated_codes = np.where(sought, unallocated_codes, FITS)
             codes = np.where(unallocated_codes != FITS, unallocated_codes, codes)
         if self._has_node_allocatable_devices(state):
             for row in np.flatnonzero((codes == FITS) & state.present[:limit]).tolist():
@@ -262,6 +272,13 @@ class DynamicResources(Plugin):
                 if codes[row] != MISSING_RESOURCE:
                     codes[row] = self._rejection_codes.code_of(rejection)
         return codes
+
+    def _sought_rows(self, shape: Shape, state: ClusterState) -> Bools | None:
+        """Returns bool[row_limit]: the nodes that NodeAffinity leaves to the pod; None for all. On
+        others nothing is searched, and nothing is said about them."""
+        if not self._has_node_affinity or not (shape.node_selector or shape.node_affinity):
+            return None
+        return required_rows(shape, state)
 
     def _has_node_allocatable_devices(self, state: ClusterState) -> bool:
         """Returns whether devices may consume allocatable resources of their nodes (KEP-5517)."""
@@ -297,26 +314,14 @@ class DynamicResources(Plugin):
             allocations[EXTENDED_CLAIM_NAME] = extended_allocation[1]
         return node_allocatable_claims(pod, allocations, state.devices.extension(Inventory))
 
-    def _extended_codes(
-        self, pod: Pod, shape: Shape, claims: list[ResourceClaim], state: ClusterState
+    def unallocated_codes(
+        self, claims: list[ResourceClaim], state: ClusterState, sought: Bools | None = None
     ) -> Ints:
-        """Returns int64[row_limit]: codes where the extended resources to claim differ by node."""
-        codes = np.zeros(state.row_limit, np.int64)
-        for rows, names in device_backed_rows(shape, state):
-            extended = (
-                [make_extended_claim(pod, names, state.devices.class_by_resource)[0]]
-                if names
-                else []
-            )
-            if claims or extended:
-                part = self.unallocated_codes([*claims, *extended], state)[: state.row_limit]
-                codes[rows] = part[rows]
-        return codes
-
-    def unallocated_codes(self, claims: list[ResourceClaim], state: ClusterState) -> Ints:
-        """Returns int64[capacity]: a code per row. Raises PluginError if claims are invalid."""
+        """Returns int64[capacity]: a code per row, of `sought` rows alone where these are given.
+        Raises PluginError if claims are invalid."""
         try:
-            return state.devices.extension(FitCache).column(claims, state, self._rules).codes
+            cache = state.devices.extension(FitCache)
+            return cache.column(claims, state, self._rules, sought).codes
         except AllocationError as error:
             raise filter_error(error, claims) from None
 

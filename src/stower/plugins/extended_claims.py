@@ -9,7 +9,7 @@ kube-scheduler: on a node that has all of the resources itself there is no claim
 pod claims.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -28,7 +28,7 @@ from stower.model.kinds.resource_claim import (
 )
 from stower.model.meta import ObjectMeta, OwnerReference
 from stower.model.quantity import quantity_of
-from stower.state.arrays import Bools
+from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 
@@ -72,6 +72,27 @@ def device_backed_rows(shape: Shape, state: ClusterState) -> list[DeviceBackedRo
                 if group.rows.any()
             ]
     return groups
+
+
+def extended_codes(
+    pod: Pod,
+    shape: Shape,
+    claims: Sequence[ResourceClaim],
+    state: ClusterState,
+    sought: Bools | None,
+    codes_of: Callable[[list[ResourceClaim], ClusterState, Bools], Ints],
+) -> Ints:
+    """Returns int64[row_limit]: where the claims, and what the extended resources claim there, can
+    be allocated, by `codes_of`: 0 where they can, and on rows that are not `sought`."""
+    codes = np.zeros(state.row_limit, np.int64)
+    for rows, names in device_backed_rows(shape, state):
+        asked = [*claims]
+        if names:
+            asked.append(make_extended_claim(pod, names, state.devices.class_by_resource)[0])
+        if asked:
+            here = rows if sought is None else rows & sought
+            codes[here] = codes_of(asked, state, here)[: state.row_limit][here]
+    return codes
 
 
 def device_backed_resources(shape: Shape, state: ClusterState, row: int) -> tuple[str, ...]:
