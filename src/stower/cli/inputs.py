@@ -41,7 +41,7 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import ResourceList
 from stower.model.meta import ObjectMeta
-from stower.model.raw import TypeMeta, decode, edit
+from stower.model.raw import TypeMeta, decode
 from stower.model.resources import parse_list, pod_requests
 from stower.model.taints import TOLERATION_OPERATORS
 from stower.record.lines import Engine as Built
@@ -74,25 +74,16 @@ KINDS_READ: Final = {**KIND_BY_NAME, (TEMPLATE.api_version, TEMPLATE.name): TEMP
 class LoadedWorkload(msgspec.Struct):
     """A workload, all documents in their order, and what was left out, counted by kind.
 
-    With each document goes the key of the pod that it is, if that has no node yet.
+    With each document go its kind and key; both are "" where it is of no kind that is read.
     """
 
     workload: Workload
-    documents: list[tuple[str, bytes]]
+    documents: list[tuple[str, str, bytes]]
     skipped: dict[str, int]
     built: Built | None = None
     """How the engine of a recording was built."""
     classes: Mapping[str, PriorityClass] = {}
     templates: Mapping[str, ClaimTemplate] = {}
-
-    def with_assignments(self, assignments: dict[str, str]) -> Iterator[bytes]:
-        """The documents as they came, one line each, pods with the node that they were given."""
-        for key, data in self.documents:
-            node_name = assignments.get(key, "")
-            if node_name:
-                data = edit(data, {"spec": {"nodeName": node_name}})
-            # Numbers and strings keep their text; only blanks between them go.
-            yield msgspec.json.format(data, indent=-1) if b"\n" in data or b"\r" in data else data
 
 
 class _Reader:
@@ -104,7 +95,7 @@ class _Reader:
         self.classes: dict[str, PriorityClass] = dict(beside.classes if beside else {})
         self.related: list[Background] = []
         self.templates: dict[str, ClaimTemplate] = dict(beside.templates if beside else {})
-        self.documents: list[tuple[str, bytes]] = []
+        self.documents: list[tuple[str, str, bytes]] = []
         self.skipped: dict[str, int] = {}
         self.sources: dict[tuple[str, str], str] = {}
 
@@ -129,7 +120,7 @@ class _Reader:
         if kind is None:
             name = f"{meta.kind} ({meta.api_version})"
             self.skipped[name] = self.skipped.get(name, 0) + 1
-            self.documents.append(("", data))
+            self.documents.append(("", "", data))
             return
         obj: Any = decode(data, kind.view)
         name = obj.metadata.name
@@ -141,8 +132,7 @@ class _Reader:
             want = f"a name that is not in {self.sources[key]} already"
             raise InvalidObject("metadata.name", key[1], want)
         self.sources[key] = where
-        is_free = isinstance(obj, Pod) and not obj.spec.node_name
-        self.documents.append((key[1] if is_free else "", data))
+        self.documents.append((*key, data))
         if isinstance(obj, Node):
             check_amounts(obj.status.allocatable, "status.allocatable")
             check_amounts(obj.status.capacity, "status.capacity")

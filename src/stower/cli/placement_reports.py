@@ -12,8 +12,9 @@ MESSAGES_MAX: Final = 10  # messages printed in full; a cluster can have one for
 
 def summary(report: Report) -> dict[str, Any]:
     """Returns a report for programs: figures in base units, without the data of plots."""
-    fields: dict[str, Any] = msgspec.to_builtins(report)
-    for name in ("curve", "node_use"):
+    brief = msgspec.structs.replace(report, placements=None)
+    fields: dict[str, Any] = msgspec.to_builtins(brief)
+    for name in ("curve", "node_use", "placements"):
         del fields[name]
     for use, entry in zip(report.use, fields["use"], strict=True):
         entry["percent"] = round(use.percent, 3)

@@ -9,6 +9,7 @@ from stower.cli.gates import features_of
 from stower.cli.inputs import InputError, LoadedWorkload, describe_ignored, load
 from stower.cli.output import Output, bad_input, emit, failure, note, progress
 from stower.cli.output_files import check_target
+from stower.cli.placed_objects import placed_documents
 from stower.cli.placement_reports import print_reports, summary
 from stower.cli.plot import PlotError, check_plot, plot
 from stower.cli.plugins import plugins_of
@@ -17,7 +18,7 @@ from stower.cli.recordings import recorder_of
 from stower.cli.seeds import check_seeds
 from stower.cli.simulate_arguments import SimulateArguments
 from stower.model.selectors import parse_selector
-from stower.sim.simulation import Options, Report, simulate
+from stower.sim.simulation import Options, Placements, Report, simulate
 
 
 def run_placement(given: SimulateArguments) -> bool:
@@ -44,8 +45,9 @@ def run_placement(given: SimulateArguments) -> bool:
             plot(reports, given.plot_file)
     except (InputError, PlotError) as error:
         raise bad_input(str(error)) from None
-    if given.objects is not None:
-        _write_objects(loaded, reports[-1], given.objects)
+    placements = reports[-1].placements
+    if given.objects is not None and placements is not None:
+        _write_objects(loaded, placements, given.objects)
     for text in describe_ignored(loaded.skipped):
         note(text)
     if given.output is Output.TABLE:
@@ -65,8 +67,9 @@ def _options(given: SimulateArguments) -> Options:
     check_seeds(given.seed)
     features = msgspec.structs.replace(features_of(given.feature_gates), drivers=False)
     return Options(
-        seed=given.seed, timed=given.timed, by=given.by, match=selector, features=features
-    )
+        seed=given.seed, timed=given.timed, by=given.by, match=selector, features=features,
+        has_placements=given.objects is not None,
+    )  # fmt: skip
 
 
 def _simulate(
@@ -88,9 +91,9 @@ def _simulate(
     return report
 
 
-def _write_objects(loaded: LoadedWorkload, report: Report, path: Path) -> None:
+def _write_objects(loaded: LoadedWorkload, placements: Placements, path: Path) -> None:
     try:
         with path.open("wb") as file:
-            file.writelines(d + b"\n" for d in loaded.with_assignments(report.assignments))
+            file.writelines(d + b"\n" for d in placed_documents(loaded, placements))
     except OSError as error:
         raise bad_input(f"--objects {path}: {error.strerror}") from None

@@ -93,7 +93,10 @@ class SimulateArguments(OldOptions):
     plot_file: Plot = None
     objects: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write all objects as JSON lines, pods with their node."),
+        typer.Option(
+            metavar="FILE",
+            help="Write all objects as JSON lines: pods with nodes, claims with devices.",
+        ),
     ] = None
     feature_gates: FeatureGates = ""
     record: Record = None

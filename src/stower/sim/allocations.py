@@ -23,6 +23,11 @@ class Allocations:
     def __init__(self) -> None:
         self._claims: dict[str, ResourceClaim] = {}
 
+    @property
+    def claims(self) -> tuple[ResourceClaim, ...]:
+        """All there are."""
+        return tuple(self._claims.values())
+
     def start(self, objects: Iterable[ApiObject]) -> None:
         """All there are at the start, or come."""
         for obj in objects:

@@ -12,6 +12,7 @@ from stower.framework.decisions import Decision, Outcome
 from stower.framework.plugin import Features, Plugin
 from stower.framework.reasons import count_reasons
 from stower.framework.recording import Recording
+from stower.model.kinds import Pod, ResourceClaim
 from stower.model.resources import PODS
 from stower.model.selectors import LabelSelector
 from stower.model.times import SECOND_NS
@@ -23,6 +24,8 @@ from stower.state.topology import domain_sums
 
 # Points of the curve of use over arrivals; more would not be seen in a plot.
 CURVE_POINTS: Final = 400
+# So many times the longest backoff passes at most, once all pods have come.
+BACKOFFS_MAX: Final = 360
 
 Progress = Callable[[int, int], None]
 
@@ -64,6 +67,14 @@ class NodeUse(msgspec.Struct, frozen=True):
     percent: dict[str, float]
 
 
+class Placements(msgspec.Struct, frozen=True):
+    """How the run leaves pods and claims."""
+
+    pods: tuple[Pod, ...]
+    claims: tuple[ResourceClaim, ...]
+    evicted: frozenset[str]  # keys of pods
+
+
 class Report(msgspec.Struct, frozen=True):
     """What one configuration made of the workload."""
 
@@ -86,6 +97,7 @@ class Report(msgspec.Struct, frozen=True):
     curve: tuple[tuple[int, dict[str, float]], ...]
     node_use: tuple[NodeUse, ...]
     assignments: dict[str, str]
+    placements: Placements | None = None  # where the options ask for them
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -97,6 +109,7 @@ class Options(msgspec.Struct, frozen=True):
     match: LabelSelector | None = None
     features: Features = Features()
     plugins: tuple[type[Plugin], ...] = ()  # of others
+    has_placements: bool = False
 
 
 def simulate(
@@ -148,6 +161,7 @@ def simulate(
         pods = (*workload.placed, *(a.pod for a in workload.arrivals))
         world.start(workload.nodes, pods, workload.related)
         world.settle()
+        _retry(world, last)
         on_arrival(total)
     elif options.timed or workload.is_history:
         run_timed(world, workload, on_arrival)
@@ -156,9 +170,23 @@ def simulate(
         for number, arrival in enumerate(workload.arrivals, 1):
             world.add_pod(arrival.pod)
             on_arrival(number)
+        _retry(world, last)
     # The scheduler's time: looking at it for the report does not count.
     seconds = time.perf_counter() - started - looking
     return _report(workload, policy, options, world, last, attempts, seconds, tuple(curve))
+
+
+def _retry(world: World, last: Mapping[str, Decision]) -> None:
+    """Lets time pass for as long as attempts bring something new: some have no answer yet, as the
+    scheduler limits the work of each."""
+    before: dict[str, str] = {}
+    for _ in range(BACKOFFS_MAX):
+        pending = (pod.metadata.uid for pod in world.list_pending())
+        messages = {uid: last[uid].message for uid in pending if uid in last}
+        if messages == before:
+            return
+        before = messages
+        world.advance(world.now_ns + world.engine.limits.backoff_max_ns)
 
 
 def run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) -> None:
@@ -232,7 +260,14 @@ def _report(
         assignments={
             pod.key: pod.spec.node_name for pod in world.pods.values() if pod.spec.node_name
         },
+        placements=_placements(world) if options.has_placements else None,
     )
+
+
+def _placements(world: World) -> Placements:
+    left = tuple(world.pods.values())
+    evicted = frozenset(pod.key for pod in world.evicted) - {pod.key for pod in left}
+    return Placements(left, world.claims, evicted)
 
 
 def _wait_seconds(workload: Workload, last: Mapping[str, Decision]) -> float:

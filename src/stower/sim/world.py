@@ -188,6 +188,11 @@ class World:
             return [*coming, Observed(WatchType.ADDED, again)]
         return []
 
+    @property
+    def claims(self) -> tuple[ResourceClaim, ...]:
+        """The claims as they are now."""
+        return self._allocations.claims
+
     def recreate(self, pod: Pod, like: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         """A pod that is like another one, and the claims that have to come with it."""
         return self._allocations.recreate(pod, like)

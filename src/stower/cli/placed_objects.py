@@ -1,0 +1,62 @@
+"""The objects of a workload as a simulation leaves them, to be read again."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from stower.cli.inputs import LoadedWorkload
+from stower.model.kinds import KIND_BY_VIEW, Pod, ResourceClaim
+from stower.model.raw import decode, edit
+from stower.sim.simulation import Placements
+
+
+def placed_documents(loaded: LoadedWorkload, placements: Placements) -> Iterator[bytes]:
+    """Yields the documents as they came, one line each: pods with the node that they were given,
+    claims with their devices, then the claims that were made. What was deleted is left out."""
+    claims = {claim.metadata.key: claim for claim in placements.claims}
+    pods = {pod.key: pod for pod in placements.pods}
+    for kind, key, data in loaded.documents:
+        changes: dict[str, Any] = {}
+        if kind == "Pod" and key in pods:
+            changes = _changes_of_pod(pods[key], decode(data, Pod))
+        elif kind == "Pod" and key in placements.evicted:
+            continue
+        elif kind == "ResourceClaim":
+            if key not in claims:
+                continue
+            changes = _changes_of_claim(claims.pop(key), decode(data, ResourceClaim))
+        if changes:
+            data = edit(data, changes)
+        # Numbers and strings keep their text; only blanks between them go.
+        yield msgspec.json.format(data, indent=-1) if b"\n" in data or b"\r" in data else data
+    kind_of_claims = KIND_BY_VIEW[ResourceClaim]
+    for claim in claims.values():
+        made = {"apiVersion": kind_of_claims.api_version, "kind": kind_of_claims.name}
+        yield msgspec.json.encode(made | msgspec.to_builtins(claim))
+
+
+def _changes_of_pod(pod: Pod, before: Pod) -> dict[str, Any]:
+    """Returns what the pod has been given: its node, and the names of its claims."""
+    changes: dict[str, Any] = {}
+    if pod.spec.node_name != before.spec.node_name:
+        changes["spec"] = {"nodeName": pod.spec.node_name}
+    status = {
+        "resourceClaimStatuses": pod.status.resource_claim_statuses,
+        "extendedResourceClaimStatus": pod.status.extended_resource_claim_status,
+    }
+    had = (before.status.resource_claim_statuses, before.status.extended_resource_claim_status)
+    if tuple(status.values()) != had:
+        changes["status"] = status
+    return changes
+
+
+def _changes_of_claim(claim: ResourceClaim, before: ResourceClaim) -> dict[str, Any]:
+    """Returns what has become of the claim, and who holds it."""
+    changes: dict[str, Any] = {}
+    if claim.status != before.status:
+        status = claim.status
+        changes["status"] = {"allocation": status.allocation, "reservedFor": status.reserved_for}
+    if claim.metadata.finalizers != before.metadata.finalizers:
+        changes["metadata"] = {"finalizers": claim.metadata.finalizers}
+    return changes
