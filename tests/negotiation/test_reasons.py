@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from stower.driver import Allocation, RefusedError
-from stower.model.kinds import DeviceClass, Pod, ResourceClaim, ResourceClass
+from stower.framework.writes import CreateEvent
+from stower.model.kinds import DeviceClass, Pod, PodScheduling, ResourceClaim, ResourceClass
 from stower.model.kinds.resource_claim import ALLOCATION_MODE, IMMEDIATE
 from tests.builders import make_node, make_pod
 from tests.device_builders import device, device_class, device_slice
@@ -36,7 +37,7 @@ def test_the_condition_and_the_events_say_whom_the_pod_waits_for() -> None:
     scene.settle()
     assert waits.replace("default/c of fabric.example.com, ", "") == scene.message("p")
     told = [e.note for e in scene.events if e.reason == "FailedScheduling"]
-    assert [asks, waits, scene.message("p")] == told
+    assert [asks, waits] == told
 
 
 @pytest.mark.behaviour("S0.33")
@@ -353,3 +354,23 @@ def test_a_node_that_nobody_has_seen_yet_changes_nothing_for_those_that_wait() -
     decisions = scene.engine.drain()
     assert decisions
     assert all("excluded by resource class slow" in each.message for each in decisions)
+
+
+def test_a_round_has_one_event_and_its_refusal_another() -> None:
+    """Not one for each answer of a driver."""
+    devices = {f"n{i}": 1 for i in range(1, 4)}
+    scene = Scene(*devices, fabric=devices, nic=devices)
+    pods = [f"p{i}" for i in range(6)]
+    for name in pods:
+        scene.pod(name, own=["fabric", "nic"])
+    scene.advance(60)
+    rounds = {
+        obj.metadata.name: obj.spec.round for obj in scene.seen if isinstance(obj, PodScheduling)
+    }
+    written = [write for write in scene.writes if isinstance(write, CreateEvent)]
+    for name in pods:
+        events = [write.note for write in written if write.name == name]
+        # The first step comes before any round; the last Event is about the placement.
+        assert len(events) <= 2 * rounds[name] + 2
+        if not scene.node_of(name):
+            assert "cannot allocate" in events[-1]

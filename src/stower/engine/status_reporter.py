@@ -11,6 +11,7 @@ from stower.engine.limits import Limits
 from stower.engine.outbox import UNTRACKED, Answer, Outbox
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.decisions import Decision, Outcome
+from stower.framework.negotiation import Wait
 from stower.framework.post_filter import PostFilterResult
 from stower.framework.reasons import Diagnosis
 from stower.framework.stopwatch import Stopwatch
@@ -72,11 +73,17 @@ class StatusReporter:
             self.pod_writes.on_pod_change(entry.uid)
 
     def report(
-        self, queued: QueuedPod, reason: str, message: str, nominate: str | None = ""
+        self,
+        queued: QueuedPod,
+        reason: str,
+        message: str,
+        nominate: str | None = "",
+        stage: tuple[int, bool] | None = None,
     ) -> None:
         """Sets the PodScheduled condition and records an Event, unless both already say so.
 
-        `nominate`: the node to nominate; "" takes a nomination back, None leaves it.
+        `nominate`: the node to nominate; "" takes a nomination back, None leaves it. `stage`: of a
+        negotiation, of which only the first message is an Event.
         """
         entry, pod = queued.entry, queued.entry.pod
         nominated = None
@@ -103,7 +110,13 @@ class StatusReporter:
             return
         queued.condition = condition
         self._patch(entry, condition, nominated, queued)
-        self.event(pod, "Warning", "FailedScheduling", "Scheduling", message)
+        if stage is None or stage != queued.told_stage:
+            self.event(pod, "Warning", "FailedScheduling", "Scheduling", message)
+            queued.told_stage = stage
+
+    def report_wait(self, queued: QueuedPod, wait: Wait) -> None:
+        """Reports that the pod waits for other components."""
+        self.report(queued, UNSCHEDULABLE, wait.message, wait.nominated_node_name, wait.stage)
 
     def nominate(self, entry: PodEntry, node_name: str) -> None:
         """Writes the nominated node name alone; "" takes it away."""

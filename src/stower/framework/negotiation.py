@@ -56,7 +56,8 @@ class Wait(msgspec.Struct, frozen=True):
     the pod is tried again as soon as its writes were seen; awaited_object: the object (view,
     namespace/name) that has to change before the pod is tried again. Of a pod of a tree, is_ready:
     it waits for nothing but the tree's other pods; is_stalled: nothing is expected soon, so that
-    the tree's other pods must not keep what they have.
+    the tree's other pods must not keep what they have. stage: the round of questions to drivers,
+    and whether all was refused; there is one Event for each.
     """
 
     message: str
@@ -67,3 +68,4 @@ class Wait(msgspec.Struct, frozen=True):
     awaited_object: tuple[type, str] | None = None
     is_ready: bool = False
     is_stalled: bool = False
+    stage: tuple[int, bool] | None = None

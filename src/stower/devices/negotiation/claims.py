@@ -138,6 +138,11 @@ class PodNegotiation(NamedTuple):
         seen = self.scheduling
         return seen is None or seen.owner_uid == self.pod.metadata.uid
 
+    @property
+    def round(self) -> int:
+        """How often drivers were asked, as far as that is seen."""
+        return self.scheduling.spec.round if self.scheduling is not None else 0
+
     def answer(self, party: Party) -> ClaimScheduling | None:
         """What the claim's driver has said, about whatever candidates; not what it said of another
         claim that had its name."""

@@ -187,7 +187,7 @@ class PodAttempts:
         self._pending.begin(queued.entry.uid, wait)
         self._reporter.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
         nominated = queued.entry.nominated_node_name
-        self._reporter.report(queued, UNSCHEDULABLE, wait.message, wait.nominated_node_name)
+        self._reporter.report_wait(queued, wait)
         self._wake_if_withdrawn(queued, nominated)
 
     def _wake_if_withdrawn(self, queued: QueuedPod, node_name: str) -> None:
@@ -252,7 +252,7 @@ class PodAttempts:
             else post_filter_result.nominated_node_name,
         )
         count = queued.unschedulable_count
-        self.apply_refusal(queued, diagnosis, post_filter_result)
+        self.apply_refusal(queued, diagnosis, post_filter_result, wait.stage)
         self._pending.begin(queued.entry.uid, wait)
         if wait.writes:
             queued.unschedulable_count = count  # something is being done about it
@@ -265,9 +265,14 @@ class PodAttempts:
             self._queue.retry_at(queued, min(retries))
 
     def apply_refusal(
-        self, queued: QueuedPod, diagnosis: Diagnosis, post_filter_result: PostFilterResult
+        self,
+        queued: QueuedPod,
+        diagnosis: Diagnosis,
+        post_filter_result: PostFilterResult,
+        stage: tuple[int, bool] | None = None,
     ) -> None:
-        """Parks the pod, reports the diagnosis, and carries out the PostFilter result."""
+        """Parks the pod, reports the diagnosis, and carries out the PostFilter result. `stage`: of
+        the pod's negotiation."""
         self._context.is_applying = True
         message = diagnosis.message(post_filter_result.message)
         nominated = queued.entry.nominated_node_name
@@ -276,7 +281,7 @@ class PodAttempts:
             queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), post_filter_result
         )
         self._reporter.report(
-            queued, UNSCHEDULABLE, message, post_filter_result.nominated_node_name
+            queued, UNSCHEDULABLE, message, post_filter_result.nominated_node_name, stage
         )
         self._wake_if_withdrawn(queued, nominated)
         for patch in post_filter_result.patches:

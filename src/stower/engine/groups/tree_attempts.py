@@ -359,7 +359,7 @@ class TreeAttempts:
         for member, _, wait in waits:
             self._pending.begin(member.uid, wait)
             self._reporter.decide(member, Outcome.UNSCHEDULABLE, message=wait.message)
-            self._reporter.report(member, UNSCHEDULABLE, wait.message, wait.nominated_node_name)
+            self._reporter.report_wait(member, wait)
         return True
 
     def _pending_answers(
