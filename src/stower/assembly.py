@@ -12,6 +12,7 @@ from stower.framework.configuration import (
     Configuration,
     PluginConfig,
     PluginRef,
+    PluginSet,
     ProfileConfiguration,
     expand_multi_point,
     merge_multi_point,
@@ -161,18 +162,15 @@ def _profile(
     enabled = {ref.name for _, ref in named}
     alone = _build(config, path, known, enabled, features)
     among = {name: plugin for name, plugin in alone.items() if name in enabled}
-    built = {name: plugin.with_profile_plugins(among) for name, plugin in alone.items()}
+    filters = frozenset(r.name for r in _expand(multi_point, sets, known, ExtensionPoint.FILTER))
+    built = {name: plugin.with_profile_plugins(among, filters) for name, plugin in alone.items()}
     points: dict[ExtensionPoint, tuple[Plugin, ...]] = {}
     weights: dict[str, int] = {}
     for point in ExtensionPoint:
-        own = sets[point.value]
-        here = [
-            ref
-            for ref in multi_point
-            if ref.name not in known or implements(known[ref.name], point)
-        ]
-        chosen = expand_multi_point(tuple(here), own)
-        _check_point(own.enabled, point, known, f"{path}.plugins.{point.value}.enabled")
+        chosen = _expand(multi_point, sets, known, point)
+        _check_point(
+            sets[point.value].enabled, point, known, f"{path}.plugins.{point.value}.enabled"
+        )
         points[point] = tuple(
             built[ref.name]
             for ref in chosen
@@ -282,6 +280,19 @@ def _check_point(
             raise InvalidObject(
                 f"{path}[{i}].name", ref.name, "a plugin that implements this extension point"
             )
+
+
+def _expand(
+    multi_point: tuple[PluginRef, ...],
+    sets: Mapping[str, PluginSet],
+    known: Mapping[str, type[Plugin]],
+    point: ExtensionPoint,
+) -> tuple[PluginRef, ...]:
+    """Returns the plugins that are enabled at the extension point, in order."""
+    here = [
+        ref for ref in multi_point if ref.name not in known or implements(known[ref.name], point)
+    ]
+    return expand_multi_point(tuple(here), sets[point.value])
 
 
 def _check_once(chosen: Iterable[PluginRef], path: str) -> None:

@@ -44,8 +44,15 @@ def _changes_of_pod(pod: Pod, before: Pod) -> dict[str, Any]:
     status = {
         "resourceClaimStatuses": pod.status.resource_claim_statuses,
         "extendedResourceClaimStatus": pod.status.extended_resource_claim_status,
+        "nodeAllocatableResourceClaimStatuses": (
+            pod.status.node_allocatable_resource_claim_statuses
+        ),
     }
-    had = (before.status.resource_claim_statuses, before.status.extended_resource_claim_status)
+    had = (
+        before.status.resource_claim_statuses,
+        before.status.extended_resource_claim_status,
+        before.status.node_allocatable_resource_claim_statuses,
+    )
     if tuple(status.values()) != had:
         changes["status"] = status
     return changes
@@ -57,6 +64,8 @@ def _changes_of_claim(claim: ResourceClaim, before: ResourceClaim) -> dict[str, 
     if claim.status != before.status:
         status = claim.status
         changes["status"] = {"allocation": status.allocation, "reservedFor": status.reserved_for}
+        if status.devices is None:  # they are told about while they are allocated
+            changes["status"]["devices"] = None
     if claim.metadata.finalizers != before.metadata.finalizers:
         changes["metadata"] = {"finalizers": claim.metadata.finalizers}
     return changes

@@ -152,9 +152,11 @@ class Plugin:
         no arguments. Raises InvalidObject, whose path begins with `path`."""
         return cls()
 
-    def with_profile_plugins(self, plugins: Mapping[str, "Plugin"]) -> "Plugin":
+    def with_profile_plugins(
+        self, plugins: Mapping[str, "Plugin"], filters: frozenset[str]
+    ) -> "Plugin":
         """Returns the plugin for a profile that enables these plugins, by name; itself where they
-        make no difference."""
+        make no difference. `filters`: the names of those that filter."""
         return self
 
     def sort_key(self, pod: Pod, added_ns: int) -> tuple[int, ...]:

@@ -120,7 +120,7 @@ class DynamicResources(Plugin):
     ) -> None:
         """`has_device_order`: the profile sets `deviceOrder`. `has_negotiated_resources`: the
         profile enables NegotiatedResources, for claims that drivers allocate.
-        `has_node_affinity`: it enables NodeAffinity, which refuses nodes by itself."""
+        `has_node_affinity`: NodeAffinity refuses nodes by itself."""
         self._has_node_affinity = has_node_affinity
         self._has_negotiated_resources = has_negotiated_resources
         self._rules = rules
@@ -143,7 +143,9 @@ class DynamicResources(Plugin):
         rules, timeout_ns, has_device_order = read_args(args, path, features)
         return cls(rules, timeout_ns, features.dynamic_resource_allocation, has_device_order)
 
-    def with_profile_plugins(self, plugins: Mapping[str, Plugin]) -> "DynamicResources":
+    def with_profile_plugins(
+        self, plugins: Mapping[str, Plugin], filters: frozenset[str]
+    ) -> "DynamicResources":
         """Returns a copy for the profile: Fragmentation orders devices unless `deviceOrder` is set,
         and NegotiatedResources handles the claims of drivers."""
         entry = plugins.get(Fragmentation.name)
@@ -151,7 +153,7 @@ class DynamicResources(Plugin):
         has_drivers, timeout_ns = NegotiatedResources.name in plugins, self._binding_timeout_ns
         return type(self)(
             self._rules, timeout_ns, self._is_enabled, self._has_device_order, order, has_drivers,
-            NodeAffinity.name in plugins,
+            NodeAffinity.name in filters,
         )  # fmt: skip
 
     # The pod's claims
@@ -266,10 +268,11 @@ class DynamicResources(Plugin):
                 unallocated_codes = np.where(sought, unallocated_codes, FITS)
             codes = np.where(unallocated_codes != FITS, unallocated_codes, codes)
         if self._has_node_allocatable_devices(state):
-            for row in np.flatnonzero((codes == FITS) & state.present[:limit]).tolist():
+            here = state.present[:limit] if sought is None else state.present[:limit] & sought
+            for row in np.flatnonzero((codes == FITS) & here).tolist():
                 codes[row] = self._node_allocatable_code(pod, shape, state, row)
             for row, rejection in shared_claim_rejections(pod, claims, state).items():
-                if codes[row] != MISSING_RESOURCE:
+                if codes[row] != MISSING_RESOURCE and here[row]:
                     codes[row] = self._rejection_codes.code_of(rejection)
         return codes
 

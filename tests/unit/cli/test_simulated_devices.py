@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.test_simulate import lines, node, pod, priority_class, reports
+from tests.unit.cli.test_simulate import HEADER, lines, node, pod, priority_class, reports
 
 Json = dict[str, Any]
 
@@ -100,3 +100,43 @@ def test_objects_leave_out_what_was_evicted(tmp_path: Path) -> None:
     assert '"allocation"' not in text
     (again,) = reports(target)
     assert found["use"] == again["use"]
+
+
+def one_of_two(**devices: int) -> list[Json]:
+    """Nodes with so many devices, and a pod with a claim that may go to n1 alone."""
+    inputs: list[Json] = [GPU_CLASS]
+    for name, count in devices.items():
+        inputs += [node(name, **{"kubernetes.io/hostname": name}), device_slice(name, count)]
+    chosen = {"kubernetes.io/hostname": "n1"}
+    return [*inputs, claim("c0", asked()), with_claim("p0", "c0", nodeSelector=chosen)]
+
+
+def test_where_node_affinity_does_not_filter_all_nodes_are_searched(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        HEADER + "profiles:\n- plugins:\n    filter: {disabled: [{name: NodeAffinity}]}\n"
+    )
+    inputs = one_of_two(n0=0, n1=1)
+    (found,) = reports("-", "--config", config, stdin=lines(*inputs))
+    assert {"default/p0": "n1"} == found["assignments"]
+    full = one_of_two(n0=1, n1=0)
+    (found,) = reports("-", "--config", config, stdin=lines(*full))
+    assert {"default/p0": "n0"} == found["assignments"]
+
+
+def test_devices_that_take_of_a_node_are_not_asked_for_elsewhere(tmp_path: Path) -> None:
+    """What they take is found by an allocation, which other nodes have no devices for."""
+    inputs = one_of_two(n0=2, n1=1)
+    for document in inputs:
+        for each in document.get("spec", {}).get("devices", []) if "pool" in str(document) else []:
+            each["nodeAllocatableResourceMappings"] = {"cpu": {"allocationMultiplier": "1"}}
+    inputs.append(claim("c1", asked()))
+    inputs.append(with_claim("p1", "c1", nodeSelector={"kubernetes.io/hostname": "n0"}))
+    for document in inputs:
+        for container in document.get("spec", {}).get("containers", ()):
+            container["resources"]["claims"] = [{"name": "a"}]
+    target = tmp_path / "objects.ndjson"
+    gate = ("--feature-gates", "DRANodeAllocatableResources=true", "--objects", target)
+    (found,) = reports("-", *gate, stdin=lines(*inputs))
+    assert {"default/p0": "n1", "default/p1": "n0"} == found["assignments"]
+    assert 2 == target.read_text().count('"nodeAllocatableResourceClaimStatuses"')
