@@ -24,8 +24,9 @@ from stower.state.topology import domain_sums
 
 # Points of the curve of use over arrivals; more would not be seen in a plot.
 CURVE_POINTS: Final = 400
-# So many times the longest backoff passes at most, once all pods have come.
-BACKOFFS_MAX: Final = 360
+# Once all pods have come, so many times the longest backoff passes at most in which fewer than a
+# hundredth of the pods that wait are placed: what is left takes more work than it is worth.
+IDLE_BACKOFFS_MAX: Final = 5
 
 Progress = Callable[[int, int], None]
 
@@ -180,13 +181,18 @@ def _retry(world: World, last: Mapping[str, Decision]) -> None:
     """Lets time pass for as long as attempts bring something new: some have no answer yet, as the
     scheduler limits the work of each."""
     before: dict[str, str] = {}
-    for _ in range(BACKOFFS_MAX):
-        pending = (pod.metadata.uid for pod in world.list_pending())
-        messages = {uid: last[uid].message for uid in pending if uid in last}
-        if messages == before:
+    idle_count = 0
+    while idle_count < IDLE_BACKOFFS_MAX:
+        waiting = [pod.metadata.uid for pod in world.list_pending()]
+        decisions = {uid: last[uid] for uid in waiting if uid in last}
+        messages = {uid: decision.message for uid, decision in decisions.items()}
+        has_errors = any(d.outcome is Outcome.ERROR for d in decisions.values())
+        if messages == before and not has_errors:
             return
         before = messages
         world.advance(world.now_ns + world.engine.limits.backoff_max_ns)
+        placed = len(waiting) - len(world.list_pending())
+        idle_count = idle_count + 1 if 100 * placed < max(1, len(waiting)) else 0
 
 
 def run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) -> None:
