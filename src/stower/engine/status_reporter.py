@@ -78,7 +78,7 @@ class StatusReporter:
         reason: str,
         message: str,
         nominate: str | None = "",
-        stage: tuple[int, bool] | None = None,
+        stage: tuple[int, str] | None = None,
     ) -> None:
         """Sets the PodScheduled condition and records an Event, unless both already say so.
 
@@ -110,9 +110,12 @@ class StatusReporter:
             return
         queued.condition = condition
         self._patch(entry, condition, nominated, queued)
-        if stage is None or stage != queued.told_stage:
+        if stage is None or stage not in queued.told_stages:
             self.event(pod, "Warning", "FailedScheduling", "Scheduling", message)
-            queued.told_stage = stage
+            round = None if stage is None else stage[0]
+            queued.told_stages = {told for told in queued.told_stages if told[0] == round}
+            if stage is not None:
+                queued.told_stages.add(stage)
 
     def report_wait(self, queued: QueuedPod, wait: Wait) -> None:
         """Reports that the pod waits for other components."""

@@ -57,7 +57,7 @@ class Wait(msgspec.Struct, frozen=True):
     namespace/name) that has to change before the pod is tried again. Of a pod of a tree, is_ready:
     it waits for nothing but the tree's other pods; is_stalled: nothing is expected soon, so that
     the tree's other pods must not keep what they have. stage: the round of questions to drivers,
-    and whether all was refused; there is one Event for each.
+    and what the pod waits for; there is one Event for each.
     """
 
     message: str
@@ -68,4 +68,4 @@ class Wait(msgspec.Struct, frozen=True):
     awaited_object: tuple[type, str] | None = None
     is_ready: bool = False
     is_stalled: bool = False
-    stage: tuple[int, bool] | None = None
+    stage: tuple[int, str] | None = None

@@ -33,7 +33,6 @@ from stower.devices.negotiation.scheduling import (
     has_next_step,
     is_selection,
     next_step,
-    refusal_message,
 )
 from stower.devices.negotiation.trees import awaits_more_answers, is_answer
 from stower.devices.negotiation.turns import preceding_pod
@@ -357,7 +356,7 @@ class NegotiatedResources(Plugin):
         return Wait(
             step.message, writes, step.nominate, step.again_ns, has_next_step(step),
             (PodScheduling, step.behind) if step.behind else None, step.is_ready, step.is_stalled,
-            (negotiation.round, step.message == refusal_message(negotiation)),
+            (negotiation.round, step.message.partition(":")[0]),
         )  # fmt: skip
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:

@@ -226,7 +226,7 @@ def _step_without_selection(
     if known:
         is_told = in_vain and around.now_ns < due_ns
         message = (
-            refusal_message(negotiation)
+            _refusal_message(negotiation)
             if is_told
             else _waiting_message(negotiation, around, silent, due_ns, since_ns)
         )
@@ -234,7 +234,7 @@ def _step_without_selection(
     if len(known) < len(ranked):
         again_ns = since_ns + rules.refresh_ns
         if in_vain and around.now_ns < again_ns:
-            return Step(refusal_message(negotiation), None, None, again_ns)
+            return Step(_refusal_message(negotiation), None, None, again_ns)
         return _ask(negotiation, around, ranked, rules, in_vain)
     allocated = [party.claim for party in negotiation.parties if party.is_allocated]
     if silent and asked and (not allocated or around.has_common_node(allocated)):
@@ -270,7 +270,7 @@ def _step_of_tree(
         each = new_nodes_of_tree(rules)
         in_vain = _has_asked_all(negotiation, around, ranked, rules, each)
         if in_vain and around.now_ns < again_ns:
-            return Step(refusal_message(negotiation), None, None, again_ns, is_stalled=True)
+            return Step(_refusal_message(negotiation), None, None, again_ns, is_stalled=True)
         return _ask(negotiation, around, ranked, rules, turn=turn)
     if not turn.is_begun and (waits := _wait_for_turn(negotiation, around, rules, turn)):
         return waits
@@ -362,7 +362,7 @@ def _ask(
         spec["selectedNode"] = nodes[0]
     spec["round"] = seen.spec.round + 1 if seen is not None else 1
     message = (
-        refusal_message(negotiation)
+        _refusal_message(negotiation)
         if in_vain
         else f"{WAITS_FOR_INFORMATION}: {party_names(pending)}"
     )
@@ -384,7 +384,7 @@ def _ask(
     return Step(message, write, nominate, due_ns)
 
 
-def refusal_message(negotiation: PodNegotiation) -> str:
+def _refusal_message(negotiation: PodNegotiation) -> str:
     """Who has refused what there was."""
     parties = list({party.key: party for party in negotiation.refusals_by_node().values()}.values())
     return f"no suitable node for {party_names(parties or negotiation.pending)}"
@@ -471,7 +471,7 @@ def _give_back(negotiation: PodNegotiation, around: Surroundings, rules: Rules) 
     """No node is left: an allocation that may be in the way goes. One at a time, those on nodes
     that are gone first."""
     found = _find_releasable(negotiation, around, rules)
-    waits = Step(refusal_message(negotiation) if negotiation.refusals_by_node() else "")
+    waits = Step(_refusal_message(negotiation) if negotiation.refusals_by_node() else "")
     if found is None:
         return waits
     cleared = (

@@ -252,7 +252,10 @@ class PodAttempts:
             else post_filter_result.nominated_node_name,
         )
         count = queued.unschedulable_count
-        self.apply_refusal(queued, diagnosis, post_filter_result, wait.stage)
+        stage = wait.stage
+        if stage is not None:  # who refused nodes is news
+            stage = (stage[0], " ".join((stage[1], *sorted(diagnosis.plugins))))
+        self.apply_refusal(queued, diagnosis, post_filter_result, stage)
         self._pending.begin(queued.entry.uid, wait)
         if wait.writes:
             queued.unschedulable_count = count  # something is being done about it
@@ -269,7 +272,7 @@ class PodAttempts:
         queued: QueuedPod,
         diagnosis: Diagnosis,
         post_filter_result: PostFilterResult,
-        stage: tuple[int, bool] | None = None,
+        stage: tuple[int, str] | None = None,
     ) -> None:
         """Parks the pod, reports the diagnosis, and carries out the PostFilter result. `stage`: of
         the pod's negotiation."""

@@ -151,7 +151,7 @@ class QueuedPod(QueuedEntity):
     """A pod in the queue."""
 
     __slots__ = (
-        "bind_tries", "condition", "entry", "has_open_nomination", "may_refuse_then", "told_stage",
+        "bind_tries", "condition", "entry", "has_open_nomination", "may_refuse_then", "told_stages",
         "tree",
     )  # fmt: skip
 
@@ -161,8 +161,8 @@ class QueuedPod(QueuedEntity):
         self.bind_tries = 0  # Bind writes with unknown outcome
         self.has_open_nomination = False  # nominatedNodeName was written by PreBind (KEP-5278)
         self.condition: PodCondition | None = None  # the PodScheduled condition last written
-        # Of a negotiation, that the last Event was about.
-        self.told_stage: tuple[int, bool] | None = None
+        # Of the round of a negotiation, what Events were about.
+        self.told_stages: set[tuple[int, str]] = set()
         self.tree: QueuedTree | None = None  # the tree that it is held with
         # Plugins that may refuse it where others are evicted for it: another's end may help there.
         self.may_refuse_then: frozenset[str] = frozenset()
