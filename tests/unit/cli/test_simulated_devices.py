@@ -103,10 +103,14 @@ def test_objects_leave_out_what_was_evicted(tmp_path: Path) -> None:
 
 
 def one_of_two(**devices: int) -> list[Json]:
-    """Nodes with so many devices, and a pod with a claim that may go to n1 alone."""
+    """Nodes with so many devices, the first with more room, and a pod with a claim that may go to
+    n1 alone."""
     inputs: list[Json] = [GPU_CLASS]
     for name, count in devices.items():
-        inputs += [node(name, **{"kubernetes.io/hostname": name}), device_slice(name, count)]
+        inputs.append(
+            node(name, cpu=str(4 + 28 // len(inputs)), **{"kubernetes.io/hostname": name})
+        )
+        inputs.append(device_slice(name, count))
     chosen = {"kubernetes.io/hostname": "n1"}
     return [*inputs, claim("c0", asked()), with_claim("p0", "c0", nodeSelector=chosen)]
 
