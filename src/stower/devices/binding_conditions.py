@@ -3,6 +3,8 @@
 Source: kube-scheduler plugins/dynamicresources (hasDeviceBindingStatus, isPodReadyForBinding).
 """
 
+from operator import attrgetter
+
 from stower.model.kinds import ResourceClaim
 from stower.model.kinds.resource_claim import AllocationResult, DeviceResult, DeviceStatus
 from stower.model.times import time_ns
@@ -20,7 +22,10 @@ def binding_deadline_ns(claim: ResourceClaim, timeout_ns: int) -> int | None:
 
 def has_binding_conditions(allocation: AllocationResult) -> bool:
     """Returns whether some device of the allocation has binding conditions."""
-    return any(result.binding_conditions for result in allocation.devices.results or ())
+    for result in allocation.devices.results or ():  # noqa: SIM110 (a generator is a call more)
+        if result.binding_conditions:
+            return True
+    return False
 
 
 def binding_fault(claim: ResourceClaim) -> str:
@@ -39,7 +44,10 @@ def binding_fault(claim: ResourceClaim) -> str:
 
 def is_ready(claim: ResourceClaim) -> bool:
     """Returns whether all binding conditions of the claim's devices are true."""
-    return not any(awaited_conditions(claim, result) for result in _binding_results(claim))
+    for result in _binding_results(claim):  # noqa: SIM110 (a generator is a call more)
+        if awaited_conditions(claim, result):
+            return False
+    return True
 
 
 def unready_results(claim: ResourceClaim) -> list[DeviceResult]:
@@ -58,9 +66,7 @@ def unready_results(claim: ResourceClaim) -> list[DeviceResult]:
 
 def _binding_results(claim: ResourceClaim) -> list[DeviceResult]:
     """Returns the allocated devices that have binding conditions."""
-    allocation = claim.status.allocation
-    results = allocation.devices.results or () if allocation is not None else ()
-    return [result for result in results if result.binding_conditions]
+    return list(filter(attrgetter("binding_conditions"), claim.results))
 
 
 def device_status(claim: ResourceClaim, result: DeviceResult) -> DeviceStatus | None:

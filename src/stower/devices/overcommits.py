@@ -64,11 +64,15 @@ class Overcommits:
         device; more only where a device is overcommitted."""
         if self._marks and self.is_given_back(claim):
             return "its devices are given back"
-        for result in _results(claim):
+        return self._conflict(claim) if self.has_overcommitted(claim) else ""
+
+    def has_overcommitted(self, claim: ResourceClaim) -> bool:
+        """Returns whether one of the claim's devices is overcommitted."""
+        for result in claim.results:
             pool = (result.driver, result.pool)
             if not result.admin_access and self.is_overcommitted(pool, result.device):
-                return self._conflict(claim)
-        return ""
+                return True
+        return False
 
     def is_overcommitted(self, pool: PoolID, device: str) -> bool:
         """Returns whether claims have more of a device than there is, whoever was earlier."""
@@ -121,12 +125,12 @@ class Overcommits:
     def _conflict(self, claim: ResourceClaim) -> str:
         """Returns what the earlier allocations leave too little of, "" where they leave enough."""
         earlier = self._earlier(claim)
-        for result in _results(claim):
+        for result in claim.results:
             if not result.admin_access:
                 reason = self._device_conflict(result, claim, earlier)
                 if reason:
                     return reason
-        for id in dict.fromkeys((r.driver, r.pool) for r in _results(claim) if not r.admin_access):
+        for id in dict.fromkeys((r.driver, r.pool) for r in claim.results if not r.admin_access):
             pool = self._inventory.pool_with_counters(id)
             reason = self._counter_conflict(pool, claim, earlier) if pool is not None else ""
             if reason:
@@ -138,7 +142,7 @@ class Overcommits:
         that is unknown. What bound pods use is earlier than what none uses."""
         devices, own = self._devices, claim.metadata.key
         place, is_used = devices.allocation_order.place(own), devices.has_bound_users(own)
-        pools = dict.fromkeys((result.driver, result.pool) for result in _results(claim))
+        pools = dict.fromkeys((result.driver, result.pool) for result in claim.results)
         found = []
         for key in dict.fromkeys(k for pool in pools for k in devices.claims_of_pool(pool)):
             other = devices.api_claim(key)
@@ -162,7 +166,7 @@ class Overcommits:
             if theirs.share_id is None or result.share_id is None:
                 return f"device {name} was allocated to claim {other.metadata.key} before"
             _add(taken, theirs)
-        for own in _results(claim):
+        for own in claim.results:
             if (own.driver, own.pool, own.device) == id and not own.admin_access:
                 _add(taken, own)
         content = self._inventory.content(id[:2], result.device)
@@ -202,14 +206,9 @@ class Overcommits:
         return ""
 
 
-def _results(claim: ResourceClaim) -> tuple[DeviceResult, ...]:
-    allocation = claim.status.allocation
-    return (allocation.devices.results or ()) if allocation is not None else ()
-
-
 def _uses(claims: Iterable[ResourceClaim]) -> Iterator[tuple[ResourceClaim, DeviceResult]]:
     for claim in claims:
-        for result in _results(claim):
+        for result in claim.results:
             if not result.admin_access:
                 yield claim, result
 

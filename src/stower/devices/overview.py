@@ -130,8 +130,7 @@ def holders(devices: Devices) -> dict[PoolID, dict[str, list[Holder]]]:
     """Who has the devices of each pool, by name, in order of claims."""
     found: dict[PoolID, dict[str, list[Holder]]] = {}
     for claim in sorted(devices.claims(), key=lambda claim: claim.metadata.key):
-        allocation = claim.status.allocation
-        for result in (allocation.devices.results or ()) if allocation is not None else ():
+        for result in claim.results:
             pool = found.setdefault((result.driver, result.pool), {})
             pool.setdefault(result.device, []).append(_holder(claim, result))
     return found

@@ -11,11 +11,9 @@ def reached_nodes(claim: ResourceClaim, state: ClusterState) -> set[str] | None:
     """Returns the names of the nodes to which the devices of an allocated claim matter, None where
     these are not known. None of the devices of classic drivers matter: no slice has them."""
     inventory = state.devices.extension(Inventory)
-    allocation = claim.status.allocation
-    results = (allocation.devices.results or ()) if allocation is not None else ()
     names: set[str] = set()
     inventory.refresh()
-    for result in results:
+    for result in claim.results:
         nodes = inventory.nodes_of((result.driver, result.pool))
         if nodes is None:
             return None

@@ -181,8 +181,7 @@ class Devices:
             if device.allow_multiple_allocations
         }
         for claim in server.all(ResourceClaim).values():
-            allocation = claim.status.allocation
-            for result in (allocation.devices.results or ()) if allocation is not None else ():
+            for result in claim.results:
                 id = (result.driver, result.pool, result.device)
                 if result.admin_access:
                     continue

@@ -140,9 +140,7 @@ def run_policy(
 def _gpus(state: ClusterState, name: str) -> tuple[str, ...]:
     """The GPUs of the pod's claim, which has its name."""
     claim = state.devices.api_claim(f"{NAMESPACE}/{name}")
-    allocation = claim.status.allocation if claim is not None else None
-    results = (allocation.devices.results or ()) if allocation is not None else ()
-    return tuple(result.device for result in results)
+    return tuple(result.device for result in claim.results) if claim is not None else ()
 
 
 def _place(world: World, maker: Maker, task: Task, name: str) -> bool:

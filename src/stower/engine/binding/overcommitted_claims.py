@@ -80,12 +80,8 @@ class OvercommittedClaims:
                 self._open_if_overcommitted(claim, overcommits)
 
     def _open_if_overcommitted(self, claim: ResourceClaim, overcommits: Overcommits) -> None:
-        allocation = claim.status.allocation
-        for result in (allocation.devices.results or ()) if allocation is not None else ():
-            pool = (result.driver, result.pool)
-            if not result.admin_access and overcommits.is_overcommitted(pool, result.device):
-                self.open[claim.metadata.key] = 0
-                return
+        if overcommits.has_overcommitted(claim):
+            self.open[claim.metadata.key] = 0
 
     def on_pod(self, pod: Pod) -> None:
         """Takes a waiting pod with claims that was added or changed."""

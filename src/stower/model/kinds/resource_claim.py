@@ -187,6 +187,12 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
 
+    @property
+    def results(self) -> tuple[DeviceResult, ...]:
+        """The devices that are allocated."""
+        allocation = self.status.allocation
+        return (allocation.devices.results or ()) if allocation is not None else ()
+
     def is_reserved_for(self, uid: str) -> bool:
         """Whether the pod (or group) of that uid may use it."""
         return any(consumer.uid == uid for consumer in self.status.reserved_for or ())

@@ -77,8 +77,7 @@ class Devices(Checker):
 
     def _count(self, key: str, claim: ResourceClaim | None) -> None:
         """Counts a claim as it is now, and looks at its devices."""
-        allocation = claim.status.allocation if claim is not None else None
-        results = allocation.devices.results or () if allocation is not None else ()
+        results = claim.results if claim is not None else ()
         before = self._claims.get(key, ())
         if before == results:
             return
