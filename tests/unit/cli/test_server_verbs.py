@@ -69,7 +69,7 @@ def test_run_makes_groups_for_pods_of_gangs_that_have_no_gate(
     assert 1 == len(made_events), "a signal ends both parts"
     made = [i for i, (method, path) in enumerate(fake.sent) if path.endswith("/podgroups")
             and method == "POST"]  # fmt: skip
-    assert made, (fake.sent, told.stdout, told.stderr)
+    assert made, "\n".join([*map(" ".join, fake.sent), told.stdout, told.stderr])
     assert made[0] < min(fake.sent.index(one) for one in bindings)
 
 
