@@ -6,7 +6,8 @@ object, one write at a time in flight for each pod and each driver, ledgers, and
 Every interleaving is explored, breadth first; states that differ in nothing but the numbers of
 versions are one.
 
-Not in it: time (nobody waits for too long), Immediate mode, full claims, nodes that are added.
+Not in it: time (a selection is late where a fault says so, else nobody waits for too long),
+Immediate mode, full claims, nodes that are added.
 """
 
 import re
@@ -20,7 +21,8 @@ import msgspec
 from stower.devices.negotiation.binding import reservation_patch, unusable_reason
 from stower.devices.negotiation.candidates import Rules
 from stower.devices.negotiation.claims import Party, PodNegotiation, driver_of, flag_of
-from stower.devices.negotiation.scheduling import Step, is_selection, next_step
+from stower.devices.negotiation.scheduling import next_step
+from stower.devices.negotiation.steps import Step, is_selection
 from stower.devices.negotiation.turns import preceding_pod
 from stower.driver.author import Allocation
 from stower.driver.ledger import Entry
@@ -52,6 +54,7 @@ Label = tuple[str, ...]
 KIND: Final = {Pod: "pod", PodScheduling: "said", ResourceClaim: "claim"}
 NODES_SEEN: Final[Key] = ("nodes", "")
 CONTROLLER: Final = "K"  # of claims
+LATE_NS: Final = 1 << 60
 
 
 class Setup(NamedTuple):
@@ -169,16 +172,19 @@ class _Ranked(list[str]):
 class _Around:
     """A scheduler's surroundings, as devices/negotiation asks for them."""
 
-    now_ns = 0
-
     def __init__(
         self,
         model: "Model",
         cache: Mapping[Key, Any],
         negotiation: PodNegotiation,
         ops: Mapping[str, Any],
+        is_late: bool,
     ) -> None:
-        """`ops`: what this scheduler has in flight, by pod."""
+        """`ops`: what this scheduler has in flight, by pod; `is_late`: whether a selection has
+        been waited for in vain."""
+        said = negotiation.scheduling
+        is_late &= said is not None and said.spec.selected_node != ""
+        self.now_ns = LATE_NS if is_late else 0
         self._model = model
         self._ops = ops
         self._cache = cache
@@ -211,7 +217,13 @@ class _Around:
             others.append((self._model.negotiation(self._cache, pod), selecting))
         return preceding_pod(negotiation, others, by_rank)
 
-    def first_seen_ns(self, what: str, state: object) -> int:
+    def first_seen_ns(self, what: str, state: object, is_new: bool = False) -> int:
+        return 0
+
+    def add_refusal(self, party: Party, seen: PodScheduling) -> None:
+        """Time does not pass until it may be tried again, so that it may be at once."""
+
+    def refused_until_ns(self, node_name: str) -> int:
         return 0
 
     def interleave(self, names: Sequence[str]) -> list[str]:
@@ -468,10 +480,14 @@ class Model:
             and all(reaches(p.claim, node) for p in negotiation.parties if p.is_allocated)
         )
         ops = {at[1]: op for at, op in world.ops.items() if at[0] == who}
-        step = next_step(negotiation, _Around(self, cache, negotiation, ops), ranked, self.rules)
+        late = f"is-late {name}"
+        around = _Around(self, cache, negotiation, ops, late in world.faults)
+        step = next_step(negotiation, around, ranked, self.rules)
         if step is not None and step.write is None:
             return
         new = world.copy()
+        if not around.now_ns:
+            new.faults = tuple(fault for fault in world.faults if fault != late)
         if step is not None:
             new.ops[at] = Doing(step.write)
             yield (*label, "writes"), new
@@ -685,6 +701,10 @@ class Model:
 
     # Faults
 
+    def _is_selected(self, world: World, name: str) -> bool:
+        said = world.server.get(("said", name))
+        return said is not None and said.spec.selected_node != ""
+
     def _faults(self, world: World) -> Iterator[tuple[Label, World]]:
         for i, fault in enumerate(world.faults):
             left = world.faults[:i] + world.faults[i + 1 :]
@@ -702,6 +722,10 @@ class Model:
                             new.ghosts = (*new.ghosts, sent)
                 new.caches[whom] = self._all(world, whom)
                 yield ("!restart", whom), new
+            elif what == "late" and self._is_selected(world, whom):
+                new = world.copy()
+                new.faults = (*left, f"is-late {whom}")
+                yield ("!late", whom), new
             elif what == "delete-pod" and ("pod", whom) in world.server:
                 new = world.copy()
                 new.faults = left

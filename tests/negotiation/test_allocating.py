@@ -5,8 +5,10 @@ from itertools import pairwise
 
 import pytest
 
+from stower.devices.negotiation.overview import Objects, overview
+from stower.devices.negotiation.refusals import Refusals
 from stower.framework.writes import patch_of
-from stower.model.kinds import Pod, PodScheduling, ResourceClaim
+from stower.model.kinds import Node, Pod, PodScheduling, ResourceClaim, ResourceClass
 from stower.model.times import SECOND_NS
 from tests.negotiation.scenes import Scene, configured, merged, select
 from tests.negotiation_cluster import Cluster, Counting, nodes
@@ -170,3 +172,51 @@ def test_a_driver_looks_at_the_claim_before_it_acts_on_what_was_said() -> None:
     scene.advance(100)
     assert before == scene.has("c")
     assert (["c"], ["c"], ["p"]) == scene.rest()
+
+
+def test_a_driver_that_refuses_what_it_called_suitable_is_asked_less_and_less_often() -> None:
+    """Both at once, and again and again: nobody may write without end."""
+    scene = Scene("n1", "n2", laws=False)
+    scene.class_of("fabric")
+    scene.claim("c")
+    scene.pod("p", "c")
+    scene.settle()
+    selections = []
+    for hour in range(2):
+        before = len(scene.spec_writes("p"))
+        for _ in range(hour * 3_600, (hour + 1) * 3_600, 5):
+            said = scene.said("p")
+            assert said is not None
+            if said.spec.selected_node:
+                scene.answer("p", "c", said.spec.selected_node)
+                scene.settle()
+                scene.answer("p", "c")
+            scene.advance(5)
+        selections.append(sum(
+            bool(spec.get("selectedNode")) for spec in merged(scene.spec_writes("p")[before:])
+        ))  # fmt: skip
+    assert 25 > selections[0] > selections[1] == 12, "each node every ten minutes"
+    assert "resource driver refused all nodes that were selected" in scene.message("p")
+    kinds = (Pod, ResourceClaim, ResourceClass, PodScheduling, Node)
+    shown = overview(Objects(*(scene.server.all(kind).values() for kind in kinds)))
+    assert shown is not None
+    assert "drivers refused all that were selected" in shown.negotiations[0].claims[0].awaits
+
+
+def test_a_driver_that_allocates_to_others_does_not_refuse_always() -> None:
+    refusals = Refusals()
+
+    def refuse(second: int, last_place: int, newest: int) -> int:
+        now_ns = second * SECOND_NS
+        refusals.add("uid", "n1", now_ns, now_ns, last_place, newest)
+        return (refusals.until_ns("uid", "n1") - now_ns) // SECOND_NS
+
+    assert [0, 30, 60, 0, 30] == [
+        refuse(0, 3, 5),
+        refuse(100, 3, 7),
+        refuse(200, 7, 9),
+        refuse(300, 12, 20),
+        refuse(400, 12, 22),
+    ]
+    assert 30 == refuse(400, 12, 22), "the same selection"
+    assert 0 == refusals.until_ns("uid", "n2")

@@ -153,15 +153,60 @@ def test_a_pod_that_waits_for_its_turn_keeps_no_devices() -> None:
             scene.answer(name, entry)
         scene.settle()
     scene.answer("first", "own1", "n1")  # after all it cannot
-    scene.allocate("second-own0", "n1", "second")
     scene.advance(28)
     scene.answer("first", "own1")
     scene.advance(12)  # the selection for the second one has timed out
+    for entry in ("own0", "own1"):
+        scene.answer("second", entry)
+    scene.allocate("second-own0", "n1", "second")  # and comes to pass all the same
+    scene.advance(9)
     assert [] == scene.flagged(), "the first one may be quick"
-    scene.advance(10)
+    scene.advance(2)
     assert ["second-own0"] == scene.flagged()
     assert "is tried first" in scene.has("second-own0").metadata.annotations[DEALLOCATION_REQUESTED]
     assert [] == scene.users("second-own0")
+
+
+@pytest.mark.behaviour("S0.39")
+def test_a_selection_that_is_late_gives_back_what_the_pod_alone_has() -> None:
+    """All of it, in two claims; and nothing is selected before all drivers have answered anew."""
+    scene = Scene("n1", laws=False)
+    for driver in ("fabric", "nic", "disk"):
+        scene.class_of(driver)
+    scene.pod("p", own=["fabric", "nic", "disk"])
+    scene.settle()
+    for entry in ("own0", "own1", "own2"):
+        scene.answer("p", entry)
+    scene.settle()
+    for claim in ("p-own0", "p-own1"):
+        scene.allocate(claim, "n1", "p")
+    scene.advance(29)
+    assert [] == scene.flagged()
+    scene.advance(9)
+    assert ["p-own0", "p-own1"] == scene.flagged()
+    assert ([], []) == (scene.users("p-own0"), scene.users("p-own1"))
+    why = scene.has("p-own0").metadata.annotations[DEALLOCATION_REQUESTED]
+    assert "timed out waiting for the allocation of default/p-own2 of disk.example.com" in why
+    said = scene.said("p")
+    assert said is not None
+    assert ("", 2, 1) == (said.spec.selected_node, said.spec.round, said.spec.attempt)
+
+
+@pytest.mark.behaviour("S0.39")
+def test_what_a_pod_shares_stays_when_its_selection_is_late() -> None:
+    scene = Scene("n1", laws=False)
+    for driver in ("fabric", "nic"):
+        scene.class_of(driver)
+    scene.claim("c", "fabric")
+    scene.claim("d", "nic")
+    scene.pod("user", "c")
+    scene.settle()
+    scene.allocate("c", "n1", "user")
+    scene.settle()
+    assert "n1" == scene.node_of("user")
+    scene.pod("p", "c", "d")
+    scene.advance(100)
+    assert ([], ["c"]) == (scene.flagged(), scene.allocated())
 
 
 @pytest.mark.behaviour("S0.23")

@@ -37,6 +37,9 @@ SMALL = {
     "a shared claim, its pod and itself deleted": Setup(
         SHARED, {"c0": "D0"}, {"D0": {"n1": 1}}, (), ("delete-pod p0", "delete-claim c0")
     ),
+    "a selection that is late, and another": Setup(
+        {"p0": ("c0", "c1")}, TWO, BOTH, (), ("late p0", "late p0")
+    ),
     "an allocation under way, and the pod deleted": Setup(
         {"p0": ("c0",)}, {"c0": "D0"}, {"D0": {"n1": 1}}, ("D0",), ("restart D0", "delete-pod p0")
     ),
@@ -74,6 +77,12 @@ LARGE = {
               ("delete-claim c0",), ("S", "T")), 37_607),
     "two schedulers, two pods, two claims each": (
         Setup(PAIRS, FOUR, ONE_EACH, (), (), ("S", "T")), 40_000),
+    "a selection that is late, the scheduler's cache lags, and it dies": (
+        Setup({"p0": ("c0", "c1")}, TWO, ONE_EACH, ("S",), ("late p0", "restart S")), 64_323),
+    "a selection that is late, all caches lag": (
+        Setup({"p0": ("c0", "c1")}, TWO, ONE_EACH, ALL, ("late p0",)), 40_000),
+    "a selection that is late, of two pods": (
+        Setup(PAIRS, FOUR, ONE_EACH, (), ("late p0",)), 40_000),
     "three pods, two devices": (
         Setup({f"p{i}": (f"c{i}",) for i in range(3)}, {f"c{i}": "D0" for i in range(3)},
               {"D0": {"n1": 1, "n2": 1}}), 26_704),

@@ -12,7 +12,8 @@ import numpy as np
 
 from stower.controllers import vm_migrations
 from stower.controllers.vm_migrations import VmMigrationController
-from stower.devices.negotiation import scheduling, trees
+from stower.devices.negotiation import giving_back, scheduling, trees
+from stower.devices.negotiation.steps import Step
 from stower.devices.overcommits import Overcommits
 from stower.driver import RefusedError
 from stower.engine import engine
@@ -270,7 +271,7 @@ def deaf_to_room() -> AbstractContextManager[Any]:
 # By law: at least two bugs that break it. Some break several; any of those named will do.
 def never_asked_back() -> AbstractContextManager[Any]:
     """What no node is left for keeps what it has."""
-    return patch.object(scheduling, "_request_deallocation", lambda *_: scheduling.Step(""))
+    return patch.object(giving_back, "_find_releasable", lambda *_: None)
 
 
 def ledgers_forgotten() -> AbstractContextManager[Any]:
@@ -391,12 +392,12 @@ def evictions_help_anywhere() -> AbstractContextManager[Any]:
 
 def selections_stay() -> AbstractContextManager[Any]:
     """A selected node is not withdrawn when a driver refuses it or does not answer."""
-    return patch.object(scheduling, "_clear", lambda *_, **__: scheduling.Step(""))
+    return patch.object(scheduling, "clear", lambda *_, **__: Step(""))
 
 
 def never_given_back() -> AbstractContextManager[Any]:
     """A pod for which no node is left keeps what it has."""
-    return patch.object(scheduling, "_give_back", lambda *_: scheduling.Step(""))
+    return patch.object(scheduling, "give_back", lambda *_: Step(""))
 
 
 def groups_ask_at_once() -> AbstractContextManager[Any]:

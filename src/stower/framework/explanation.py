@@ -150,6 +150,7 @@ REASON_TEXTS: Final = (
     ("waiting for binding conditions for device", ReasonCode.DEVICE_NOT_READY),
     ("driver to provide information", ReasonCode.DRIVER_INFORMATION_PENDING),
     ("driver to allocate resource", ReasonCode.DRIVER_ALLOCATION_PENDING),
+    ("driver refused all nodes that were selected", ReasonCode.DRIVER_ALLOCATION_PENDING),
     ("selected node withdrawn", ReasonCode.DRIVER_ALLOCATION_PENDING),
     ("driver to deallocate resource", ReasonCode.DRIVER_DEALLOCATION_PENDING),
     ("requested deallocation of", ReasonCode.DRIVER_DEALLOCATION_PENDING),

@@ -27,12 +27,13 @@ from stower.devices.negotiation.claims import (
     terms_fault,
 )
 from stower.devices.negotiation.known_negotiations import KnownNegotiations
-from stower.devices.negotiation.scheduling import (
+from stower.devices.negotiation.refusals import Refusals
+from stower.devices.negotiation.scheduling import next_step
+from stower.devices.negotiation.steps import (
     WAITS_FOR_ALLOCATION,
     WAITS_FOR_DEALLOCATION,
     has_next_step,
     is_selection,
-    next_step,
 )
 from stower.devices.negotiation.trees import awaits_more_answers, is_answer
 from stower.devices.negotiation.turns import preceding_pod
@@ -469,10 +470,34 @@ class _NegotiationContext:
         )
         return self.now_ns < since_ns + self._plugin.rules.selection_ns
 
-    def first_seen_ns(self, what: str, state: object) -> int:
+    def first_seen_ns(self, what: str, state: object, is_new: bool = False) -> int:
         """See Surroundings."""
         store = self._state.negotiations
-        return store.first_requested_ns(self._negotiation.pod.key, what, state, self.now_ns)
+        key = self._negotiation.pod.key
+        return store.first_requested_ns(key, what, state, self.now_ns, is_new)
+
+    def add_refusal(self, party: Party, seen: PodScheduling) -> None:
+        """See Surroundings."""
+        state, pod = self._state, self._negotiation.pod
+        if state.journal.is_in_trial:
+            return
+        own = {each.key for each in self._negotiation.parties}
+        order, classes = state.devices.allocation_order, state.negotiations.classes
+        places = (
+            order.place(claim.metadata.key)
+            for claim in state.devices.api_claims()
+            if claim.metadata.key not in own and driver_of(claim, classes) == party.driver
+        )
+        node, attempt = seen.spec.selected_node, seen.spec.attempt
+        state.negotiations.extension(Refusals).add(
+            pod.metadata.uid, node, self.first_seen_ns("selected", (node, attempt)), self.now_ns,
+            max(places, default=0), order.newest,
+        )  # fmt: skip
+
+    def refused_until_ns(self, node_name: str) -> int:
+        """See Surroundings."""
+        refusals = self._state.negotiations.extension(Refusals)
+        return refusals.until_ns(self._negotiation.pod.metadata.uid, node_name)
 
     def interleave(self, names: Sequence[str]) -> list[str]:
         """Returns the nodes round robin over their kinds: the kind with the fewest nodes first, and

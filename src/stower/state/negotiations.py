@@ -114,10 +114,12 @@ class Negotiations:
             instance = self._extensions[kind] = kind()
         return instance  # type: ignore[return-value]
 
-    def first_requested_ns(self, key: str, aspect: str, state: object, now_ns: int) -> int:
+    def first_requested_ns(
+        self, key: str, aspect: str, state: object, now_ns: int, is_new: bool = False
+    ) -> int:
         """Returns when an aspect of a pod's negotiation was first requested in this state: `now_ns`
-        unless an earlier time is known. Times are lost in a restart."""
-        known = self._first_requested.get((key, aspect))
+        where it `is_new`, or no earlier time is known. Times are lost in a restart."""
+        known = None if is_new else self._first_requested.get((key, aspect))
         if known is not None and known[0] == state:
             return known[1]
         if not self._journal.is_in_trial and len(self._first_requested) < TIMES_MAX:

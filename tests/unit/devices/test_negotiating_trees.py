@@ -9,12 +9,8 @@ import pytest
 
 from stower.devices.negotiation.candidates import Rules
 from stower.devices.negotiation.claims import Party, PodNegotiation, TreeRank
-from stower.devices.negotiation.scheduling import (
-    NO_PLACE_FOR_GROUP,
-    WAITS_FOR_GROUP,
-    Step,
-    next_step,
-)
+from stower.devices.negotiation.scheduling import next_step
+from stower.devices.negotiation.steps import NO_PLACE_FOR_GROUP, WAITS_FOR_GROUP, Step
 from stower.devices.negotiation.trees import (
     ANY_NODE,
     DELAY_NS,
@@ -52,7 +48,13 @@ class Pieces:
 
     # Surroundings of a step
 
-    def first_seen_ns(self, what: str, state: object) -> int:
+    def first_seen_ns(self, what: str, state: object, is_new: bool = False) -> int:
+        return 0
+
+    def add_refusal(self, party: Party, seen: PodScheduling) -> None:
+        """Not of interest here."""
+
+    def refused_until_ns(self, node_name: str) -> int:
         return 0
 
     def preceding_pod(self, negotiation: PodNegotiation, by_rank: bool) -> str:

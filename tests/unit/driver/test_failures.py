@@ -76,7 +76,21 @@ def test_a_driver_that_fails_on_each_node_is_asked_again_after_a_while() -> None
     found.advance(120)
     assert 6 <= len(driver.tried) <= 12
     driver.broken.clear()
-    found.advance(60)
+    found.advance(120)
+    assert found.node_of("p") in ("n1", "n2")
+
+
+def test_a_driver_that_always_fails_is_asked_less_and_less_often() -> None:
+    driver = Failing("n1", "n2")
+    found, calls = cluster(driver), []
+    for _ in range(6):
+        before = len(driver.tried)
+        found.advance(600)
+        calls.append(len(driver.tried) - before)
+    assert calls == sorted(calls, reverse=True)
+    assert (10, 2) >= (calls[0], calls[-1]) >= (6, 1)
+    driver.broken.clear()
+    found.advance(660)
     assert found.node_of("p") in ("n1", "n2")
 
 

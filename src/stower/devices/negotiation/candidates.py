@@ -7,8 +7,8 @@ Must not know what is asked for, nor which step follows. Source: KEP-3063; seed 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from stower.devices.negotiation.claims import PodNegotiation
-from stower.model.kinds import ResourceClaim
+from stower.devices.negotiation.claims import Party, PodNegotiation
+from stower.model.kinds import PodScheduling, ResourceClaim
 from stower.model.kinds.pod_scheduling import NODES_MAX
 from stower.model.times import SECOND_NS
 
@@ -47,8 +47,15 @@ class Surroundings(Protocol):
         `by_rank`: pods of higher rank also come before this one.
         """
 
-    def first_seen_ns(self, what: str, state: object) -> int:
-        """Returns the time at which `what` of this negotiation was first seen with this state."""
+    def first_seen_ns(self, what: str, state: object, is_new: bool = False) -> int:
+        """Returns the time at which `what` of this negotiation was first seen with this state.
+        `is_new`: it was not in this state before, and is now."""
+
+    def add_refusal(self, party: Party, seen: PodScheduling) -> None:
+        """Records that a driver has refused the selected node."""
+
+    def refused_until_ns(self, node_name: str) -> int:
+        """Returns from when on the node may be selected again, 0 where it may be now."""
 
     def interleave(self, names: Sequence[str]) -> list[str]:
         """Returns the nodes, round robin over their kinds: each prefix has nodes of each kind."""

@@ -21,6 +21,7 @@ from stower.devices.negotiation.claims import (
     is_pending,
     terms_fault,
 )
+from stower.devices.negotiation.steps import REFUSED_ON_ALL
 from stower.model.kinds import Node, Pod, PodScheduling, ResourceClaim, ResourceClass
 from stower.model.kinds.resource_claim import RESERVED_FOR_MAX
 from stower.model.selectors import node_selector_matches
@@ -401,7 +402,12 @@ class _Case:
         if others and len(negotiation.pending) > 1:
             return f"{others[0].driver} to answer about round {round}"
         first = self._preceding_pod()
-        return f"{first}, which is tried first" if first else f"{SCHEDULER} to select a node"
+        if first:
+            return f"{first}, which is tried first"
+        told = negotiation.pod.condition("PodScheduled")
+        if told is not None and (told.message or "").startswith(REFUSED_ON_ALL):
+            return f"{SCHEDULER} to select a node again: drivers refused all that were selected"
+        return f"{SCHEDULER} to select a node"
 
     def _is_void(self, name: str) -> bool:
         """Whether nobody can be waited for on the selected node any more."""

@@ -12,7 +12,7 @@ from enum import Flag, auto
 from functools import cache
 from typing import Final
 
-from stower.devices.negotiation.scheduling import NO_PLACE_FOR_GROUP, WAITS_FOR_GROUP
+from stower.devices.negotiation.steps import NO_PLACE_FOR_GROUP, WAITS_FOR_GROUP
 from stower.engine.groups.tree_preemption import GIVEN_UP
 from stower.engine.preemption.eviction_pauses import SPARES
 from stower.engine.status_reporter import POD_SCHEDULED
