@@ -16,7 +16,7 @@ from stower.devices.negotiation import giving_back, scheduling, trees
 from stower.devices.negotiation.steps import Step
 from stower.devices.overcommits import Overcommits
 from stower.driver import RefusedError
-from stower.engine import engine
+from stower.engine import engine, status_reporter
 from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.cycle import reference, scheduling_cycle
 from stower.engine.cycle.failure_handler import FailureHandler
@@ -274,6 +274,11 @@ def never_asked_back() -> AbstractContextManager[Any]:
     return patch.object(giving_back, "_find_releasable", lambda *_: None)
 
 
+def conditions_stay() -> AbstractContextManager[Any]:
+    """What is said of devices that are given back is said for ever."""
+    return patch.object(status_reporter, "outdated_conditions", lambda *_: ())
+
+
 def ledgers_forgotten() -> AbstractContextManager[Any]:
     """A driver does not look for devices of claims that are gone, nor of those that it frees."""
 
@@ -518,7 +523,11 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
         Planted(decisions_forgotten, 0),
         Planted(nobody_else, 31, ("rivals",)),
     ),
-    "reservations": (Planted(bound_too_early, 0), Planted(anybodys, 0)),
+    "reservations": (
+        Planted(bound_too_early, 0),
+        Planted(anybodys, 0),
+        Planted(conditions_stay, 11, ("negotiation",)),
+    ),
     "restart": (Planted(luck, 5), Planted(deletions_missed, 13)),
     "warmth": (
         Planted(moved_at_once, 3),

@@ -165,6 +165,9 @@ class PodEvents:
         """Runs PostBind: deletes what is not needed once the pod has its node."""
         profile = self._context.profiles.get(pod.spec.scheduler_name)
         outbox = self._context.outbox
+        if profile is not None and pod.spec.resource_claims:
+            if len(pod.status.conditions or ()) > 1:  # more than PodScheduled
+                self._context.reporter.remove_outdated_conditions(pod)
         for plugin in profile.post_binders if profile is not None else ():
             for write in plugin.post_bind(pod, self._state):
                 numbered = msgspec.structs.replace(write, id=outbox.next_id())

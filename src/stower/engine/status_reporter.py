@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from stower.devices.given_back import outdated_conditions
 from stower.engine.limits import Limits
 from stower.engine.outbox import UNTRACKED, Answer, Outbox
 from stower.engine.queue.entities import QueuedPod
@@ -109,7 +110,10 @@ class StatusReporter:
         if reported == condition and nominated is None:
             return
         queued.condition = condition
-        self._patch(entry, condition, nominated, queued)
+        self._patch(
+            entry, condition, nominated, queued,
+            removed=outdated_conditions(pod, self._state.devices),
+        )  # fmt: skip
         if stage is None or stage not in queued.told_stages:
             self.event(pod, "Warning", "FailedScheduling", "Scheduling", message)
             round = None if stage is None else stage[0]
@@ -138,14 +142,26 @@ class StatusReporter:
         nominated: str | None,
         queued: QueuedPod | None = None,
         version: str = "",
+        removed: tuple[str, ...] = (),
     ) -> None:
         meta, id = entry.pod.metadata, self._outbox.next_id()
         entry.pending_write_count += 1
         self._patches[id] = (entry, queued)
         write = PatchPodStatus(
-            id, meta.namespace, meta.name, entry.uid, condition, nominated, resource_version=version
-        )
+            id, meta.namespace, meta.name, entry.uid, condition, nominated,
+            resource_version=version, removed_conditions=removed,
+        )  # fmt: skip
         self._outbox.send(write, self)
+
+    def remove_outdated_conditions(self, pod: Pod) -> None:
+        """Removes conditions that no longer hold from a pod with a node, if there are some."""
+        removed, meta = outdated_conditions(pod, self._state.devices), pod.metadata
+        if removed:
+            write = PatchPodStatus(
+                self._outbox.next_id(), meta.namespace, meta.name, meta.uid,
+                removed_conditions=removed,
+            )  # fmt: skip
+            self._outbox.send(write, UNTRACKED)
 
     def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
         """Records an Event about a pod."""

@@ -26,8 +26,9 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
 
 class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     """Sets a condition of the pod; unless None, its nominated node name and the claim that provides
-    its extended resources; unless UNSET, what its claims take of its node's own resources. Relies
-    on the pod's uid, and on its resourceVersion where one is given."""
+    its extended resources; unless UNSET, what its claims take of its node's own resources. Removes
+    the conditions of these types. Relies on the pod's uid, and on its resourceVersion where one is
+    given."""
 
     id: int
     namespace: str
@@ -38,6 +39,7 @@ class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     extended_resource_claim: ExtendedResourceClaimStatus | None = None
     claimed: tuple[ClaimedResources, ...] | msgspec.UnsetType = msgspec.UNSET
     resource_version: str = ""
+    removed_conditions: tuple[str, ...] = ()
 
 
 class _OfObject(msgspec.Struct, frozen=True, gc=False):

@@ -134,6 +134,8 @@ def _status_patch(write: PatchPodStatus, cached_pod: Pod | None, now: str) -> di
         if before is None or before.status != write.condition.status:
             condition["lastTransitionTime"] = now
         status["conditions"] = [condition]
+    for type in write.removed_conditions:
+        status.setdefault("conditions", []).append({"type": type, "$patch": "delete"})
     if write.nominated_node_name is not None:
         status["nominatedNodeName"] = write.nominated_node_name or None
     if write.extended_resource_claim is not None:

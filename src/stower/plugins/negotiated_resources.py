@@ -27,7 +27,6 @@ from stower.devices.negotiation.claims import (
     terms_fault,
 )
 from stower.devices.negotiation.known_negotiations import KnownNegotiations
-from stower.devices.negotiation.refusals import Refusals
 from stower.devices.negotiation.scheduling import next_step
 from stower.devices.negotiation.steps import (
     WAITS_FOR_ALLOCATION,
@@ -36,7 +35,6 @@ from stower.devices.negotiation.steps import (
     is_selection,
 )
 from stower.devices.negotiation.trees import awaits_more_answers, is_answer
-from stower.devices.negotiation.turns import preceding_pod
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods
@@ -59,7 +57,12 @@ from stower.plugins.negotiated_trees import (
     stall,
     turn_of,
 )
-from stower.plugins.node_affinity import match_term
+from stower.plugins.negotiation_surroundings import (
+    NegotiationSurroundings,
+    RankedFeasibleNodes,
+    available_rows,
+    matching_rows,
+)
 from stower.plugins.node_allocatable import RejectionCodes
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
@@ -68,10 +71,7 @@ from stower.state.shapes import Shape
 
 NOT_SELECTED: Final = "node(s) other than the selected one"
 DRIVERS_NOT_SIMULATED: Final = "drivers are not simulated"
-
-# A label distinguishes kinds of nodes if on average at least this many nodes share a value.
-MIN_NODES_PER_VALUE: Final = 4
-HASH_MULTIPLIER: Final = 1_000_003
+HOLDERS_MAX: Final = 8  # claims, and pods of a claim, that are named
 
 
 class NegotiatedResourcesArgs(Args, frozen=True, rename="camel"):
@@ -218,10 +218,10 @@ class NegotiatedResources(Plugin):
         for party in negotiation.parties:
             if party.is_allocated:
                 reason = f"node(s) on which {party.key} of {party.driver} is not available"
-                yield Rejection((reason,)), ~_available_rows(party.claim, state)
+                yield Rejection((reason,)), ~available_rows(party.claim, state)
         for name, selector in self._suitable_nodes(negotiation, state):
             reason = f"node(s) excluded by resource class {name}"
-            yield Rejection((reason,)), ~_matching_rows(selector, state)
+            yield Rejection((reason,)), ~matching_rows(selector, state)
         refused: dict[str, list[int]] = {}
         for name, party in negotiation.refusals_by_node().items():
             row = state.row_of(name)
@@ -287,7 +287,8 @@ class NegotiatedResources(Plugin):
             answer = negotiation.answer(party)
             if is_pending(party.claim) and answer and name in (answer.unsuitable_nodes or ()):
                 yield f"{party.driver}: unsuitable for {party.key} (round {answer.observed_round})"
-            elif party.is_allocated and not _available_rows(party.claim, state)[row]:
+                yield from _holders(party, state, row)
+            elif party.is_allocated and not available_rows(party.claim, state)[row]:
                 yield f"{party.key} is allocated by {party.driver} on another node"
 
     # Negotiation
@@ -333,8 +334,8 @@ class NegotiatedResources(Plugin):
             not p.is_allocated and terms_fault(p.claim, state.negotiations.classes)
             for p in negotiation.parties
         )
-        context = _NegotiationContext(self, negotiation, state)
-        ranked = _RankedNodes(feasible_nodes, state)
+        context = NegotiationSurroundings(negotiation, state, self.rules, self.negotiation)
+        ranked = RankedFeasibleNodes(feasible_nodes, state)
         state.negotiations.set_pending_selection(pod.key, False)
         turn = turn_of(negotiation, feasible_nodes, state)
         step = None if has_fault else next_step(negotiation, context, ranked, self.rules, turn)
@@ -368,7 +369,7 @@ class NegotiatedResources(Plugin):
 
         def is_available(claim: ResourceClaim) -> bool:
             current_row = state.row_of(node_name)
-            return current_row >= 0 and bool(_available_rows(claim, state)[current_row])
+            return current_row >= 0 and bool(available_rows(claim, state)[current_row])
 
         def assume(current: ClusterState) -> None:
             assume_devices(negotiation, node_name, current)
@@ -403,160 +404,21 @@ class NegotiatedResources(Plugin):
         return True
 
 
-class _NegotiationContext:
-    """The cluster state, as devices/negotiation reads it for one negotiation (Surroundings)."""
-
-    def __init__(
-        self, plugin: NegotiatedResources, negotiation: PodNegotiation, state: ClusterState
-    ) -> None:
-        self.now_ns = state.now_ns
-        self._plugin = plugin
-        self._negotiation = negotiation
-        self._state = state
-
-    def is_available_on(self, claim: ResourceClaim, node_name: str) -> bool:
-        """See Surroundings."""
-        row = self._state.row_of(node_name)
-        return row >= 0 and bool(_available_rows(claim, self._state)[row])
-
-    def has_common_node(self, claims: Sequence[ResourceClaim]) -> bool:
-        """See Surroundings."""
-        state = self._state
-        is_available = state.present[state.all_rows].copy()
-        for claim in claims:
-            is_available &= _available_rows(claim, state)
-        return bool(is_available.any())
-
-    def has_node(self, node_name: str) -> bool:
-        """See Surroundings."""
-        row = self._state.row_of(node_name)
-        return row >= 0 and bool(self._state.present[row])
-
-    def is_unbound(self, uid: str) -> bool:
-        """See Surroundings."""
-        entry = self._state.pods.get(uid)
-        if entry is None:
-            return uid in self._state.other_scheduler_pods
-        return entry.row < 0 or entry.is_assumed
-
-    def preceding_pod(self, negotiation: PodNegotiation, by_rank: bool) -> str:
-        """See Surroundings."""
-        return preceding_pod(negotiation, self._other_negotiations(negotiation), by_rank)
-
-    def _other_negotiations(
-        self, negotiation: PodNegotiation
-    ) -> Iterable[tuple[PodNegotiation, bool]]:
-        """Yields pods without a node that have failed before, and whether it is their turn. A turn
-        lasts as long as drivers usually need: a driver that is down does not block others' pods."""
-        store = self._state.negotiations
-        for key in store.retries:
-            record = store.pod_scheduling(key)
-            entry = self._state.pods.get(record.owner_uid) if record is not None else None
-            if entry is None or entry.row >= 0 or key == negotiation.pod.key:
-                continue
-            other = self._plugin.negotiation(entry.pod, self._state)
-            is_leaving = entry.pod.metadata.deletion_timestamp is not None
-            if not (is_leaving or other.missing):
-                yield other, key in store.pending_selections or self._has_recent_selection(other)
-
-    def _has_recent_selection(self, negotiation: PodNegotiation) -> bool:
-        """Returns whether a node is selected, and no longer than drivers usually need."""
-        spec = negotiation.scheduling.spec if negotiation.scheduling is not None else None
-        if spec is None or not spec.selected_node:
-            return False
-        selection = (spec.selected_node, spec.attempt)
-        since_ns = self._state.negotiations.first_requested_ns(
-            negotiation.pod.key, "selected", selection, self.now_ns
-        )
-        return self.now_ns < since_ns + self._plugin.rules.selection_ns
-
-    def first_seen_ns(self, what: str, state: object, is_new: bool = False) -> int:
-        """See Surroundings."""
-        store = self._state.negotiations
-        key = self._negotiation.pod.key
-        return store.first_requested_ns(key, what, state, self.now_ns, is_new)
-
-    def add_refusal(self, party: Party, seen: PodScheduling) -> None:
-        """See Surroundings."""
-        state, pod = self._state, self._negotiation.pod
-        if state.journal.is_in_trial:
-            return
-        own = {each.key for each in self._negotiation.parties}
-        order, classes = state.devices.allocation_order, state.negotiations.classes
-        places = (
-            order.place(claim.metadata.key)
-            for claim in state.devices.api_claims()
-            if claim.metadata.key not in own and driver_of(claim, classes) == party.driver
-        )
-        node, attempt = seen.spec.selected_node, seen.spec.attempt
-        state.negotiations.extension(Refusals).add(
-            pod.metadata.uid, node, self.first_seen_ns("selected", (node, attempt)), self.now_ns,
-            max(places, default=0), order.newest,
-        )  # fmt: skip
-
-    def refused_until_ns(self, node_name: str) -> int:
-        """See Surroundings."""
-        refusals = self._state.negotiations.extension(Refusals)
-        return refusals.until_ns(self._negotiation.pod.metadata.uid, node_name)
-
-    def interleave(self, names: Sequence[str]) -> list[str]:
-        """Returns the nodes round robin over their kinds: the kind with the fewest nodes first, and
-        within a kind in the given order."""
-        rows = np.array([self._state.row_of(name) for name in names], np.int64)
-        signatures = np.where(rows >= 0, _node_signatures(self._state)[rows], -1)
-        _, kind, count = np.unique(signatures, return_inverse=True, return_counts=True)
-        by_kind = np.argsort(kind, kind="stable")
-        starts = np.cumsum(count) - count
-        round_number = np.empty(len(rows), np.int64)
-        round_number[by_kind] = np.arange(len(rows)) - starts[kind[by_kind]]
-        return [names[i] for i in np.lexsort((kind, count[kind], round_number)).tolist()]
-
-
-class _RankedNodes:
-    """The feasible nodes, best first. They are sorted and named only on demand."""
-
-    def __init__(self, feasible: FeasibleNodes, state: ClusterState) -> None:
-        self._feasible = feasible
-        self._state = state
-
-    def __bool__(self) -> bool:
-        return self._feasible.has_rows
-
-    def __len__(self) -> int:
-        return self._feasible.count
-
-    def names(self) -> list[str]:
-        """Returns the names of all feasible nodes, best first."""
-        names = self._state.node_names
-        return [names[row] for row in self._feasible.ranked_rows()]
-
-    def in_domain(self) -> list[str]:
-        """Returns the feasible nodes in the topology domain of the pod's tree, best first; all
-        where the tree has no topology."""
-        rows = self._feasible.domain_rows()
-        if rows is None:
-            return self.names()
-        names = self._state.node_names
-        return [names[row] for row in self._feasible.ranked_rows(np.flatnonzero(rows))]
-
-    def select(self, names: Sequence[str]) -> list[str]:
-        """Returns the feasible nodes among these, best first."""
-        state = self._state
-        rows = np.array([state.row_of(name) for name in names], np.int64)
-        return [state.node_names[row] for row in self._feasible.ranked_rows(rows[rows >= 0])]
-
-
-def _node_signatures(state: ClusterState) -> Ints:
-    """Returns int64[row_limit]: equal for nodes with the same labels and allocatable amounts,
-    except for labels that few nodes share."""
-    rows, limit = state.all_rows, state.row_limit
-    signatures = np.zeros(limit, np.int64)
-    for _, column in sorted(state.labels.columns.items()):
-        if len(column.code_of) * MIN_NODES_PER_VALUE <= state.node_count:
-            signatures = signatures * HASH_MULTIPLIER + column.codes[rows]
-    for _, amounts in sorted(state.columns.items()):
-        signatures = signatures * HASH_MULTIPLIER + amounts.allocatable[rows]
-    return signatures
+def _holders(party: Party, state: ClusterState, row: int) -> Iterator[str]:
+    """Yields one line of who has devices of the claim's driver that the node can use, if any."""
+    found = []
+    for claim in state.devices.api_claims():
+        key, users = claim.metadata.key, claim.status.reserved_for or ()
+        if key == party.key or claim.status.allocation is None:
+            continue
+        if driver_of(claim, state.negotiations.classes) != party.driver:
+            continue
+        if available_rows(claim, state)[row]:
+            names = ", ".join(user.name for user in users[:HOLDERS_MAX]) or "no pod"
+            found.append(f"{key} for {names}")
+    if found:
+        more = f" and {len(found) - HOLDERS_MAX} more" if len(found) > HOLDERS_MAX else ""
+        yield f"  its devices are allocated to {'; '.join(sorted(found)[:HOLDERS_MAX])}{more}"
 
 
 def _has_freed_devices(old: object, new: object) -> bool:
@@ -575,20 +437,3 @@ def _is_unchanged(old: ResourceClaim, new: ResourceClaim) -> bool:
         == (new_meta.uid, new_meta.deletion_timestamp)
         and old_meta.annotations == new_meta.annotations
     )
-
-
-def _matching_rows(selector: NodeSelector, state: ClusterState) -> Bools:
-    """Returns bool[row_limit]: nodes that match the selector."""
-    result = np.zeros(state.row_limit, np.bool_)
-    for term in selector.node_selector_terms or ():
-        if not term.is_empty:
-            result |= match_term(term, state, state.all_rows, state.row_limit)
-    return result
-
-
-def _available_rows(claim: ResourceClaim, state: ClusterState) -> Bools:
-    """Returns bool[row_limit]: nodes on which an allocated claim can be used."""
-    allocation = claim.status.allocation
-    if allocation is None or allocation.node_selector is None:
-        return np.ones(state.row_limit, np.bool_)
-    return _matching_rows(allocation.node_selector, state)

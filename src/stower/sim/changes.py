@@ -24,6 +24,9 @@ def patched(pod: Pod, write: PatchPodStatus) -> Pod:
     status = pod.status
     if write.condition is not None:
         status = _with_condition(pod, write.condition)
+    if write.removed_conditions:
+        left = (c for c in status.conditions or () if c.type not in write.removed_conditions)
+        status = msgspec.structs.replace(status, conditions=tuple(left))
     if write.nominated_node_name is not None:
         name = write.nominated_node_name
         status = msgspec.structs.replace(status, nominated_node_name=name)

@@ -165,7 +165,8 @@ def test_a_pod_that_every_driver_refuses_says_so(full: str) -> None:
     found = shown("explain", "pod", "web", full)
     (refused,) = found["refused"]
     assert ("refused", [], 3) == (found["verdict"], found["changes"], refused["nodes"])
-    assert [f"{DRIVER}: unsuitable for default/c1 (round 1)"] == refused["details"]
+    unsuitable = f"{DRIVER}: unsuitable for default/c1 (round 1)"
+    assert [unsuitable, "  its devices are allocated to default/c0 for runs"] == refused["details"]
     assert "No change was found that makes the pod schedulable." in stower(
         "explain", "pod", "web", full
     )

@@ -357,6 +357,10 @@ def test_who_has_devices_of_the_driver_on_a_node_that_it_refuses_is_told() -> No
         f"delete default/q and default/c1: then {FABRIC} may allocate default/c0 on n1",
         f"delete default/c3, which no pod uses: then {FABRIC} may allocate default/c0 on n2",
     ) == found.negotiations[0].hints
+    found = look(pod(), claim(), refused, RUNNING, claim("c1", on=("n1", "n2"), users=("q",)))
+    assert found is not None
+    (hint,) = found.negotiations[0].hints
+    assert hint.endswith("default/c0 on n1 (or 1 more)"), "once, not for each node"
 
 
 def test_who_keeps_a_claim_that_is_to_go_or_that_keeps_the_pod_is_told() -> None:

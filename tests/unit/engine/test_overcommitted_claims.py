@@ -132,6 +132,16 @@ COUNTERS = device_slice(
 SHARED = device_slice("n1", device("gpu-0", memory="10Gi", shared=True))
 
 
+def touches(api: Rivals) -> list[tuple[str, str]]:
+    """The pods that were touched before a claim was given back, with the mark of the claim."""
+    patches = (write for write in api.writes if isinstance(write, PatchPodStatus))
+    return [
+        (patch.name, patch.condition.message)
+        for patch in patches
+        if patch.condition is not None and patch.condition.type == GIVEN_BACK
+    ]
+
+
 def of_two_slices(*slices: Any) -> list[Any]:
     """Slices of one pool."""
     found = []
@@ -198,7 +208,8 @@ def test_after_a_restart_nobody_is_bound_on_what_may_have_been_second() -> None:
     api.settle()
     assert [False, True] == api.allocated(*claims)
     assert ["", ""] == api.nodes(*pods)
-    assert mark == api.get(pods[0]).condition(GIVEN_BACK).message
+    assert [("p0", mark)] == touches(api)
+    assert api.get(pods[0]).condition(GIVEN_BACK) is None, "it no longer holds"
 
 
 def test_a_bound_pod_keeps_what_it_has() -> None:
@@ -238,7 +249,8 @@ def test_all_pods_of_a_claim_are_touched_before_it_is_given_back() -> None:
     api.put(shared)
     api.settle()
     assert [False] == api.allocated(shared)
-    assert all(api.get(pod).condition(GIVEN_BACK) is not None for pod in pods)
+    assert ["p0", "p1"] == [name for name, _ in touches(api)]
+    assert [None, None] == [api.get(pod).condition(GIVEN_BACK) for pod in pods]
 
 
 def test_a_claim_that_was_about_to_be_given_back_is_so_after_a_restart() -> None:
@@ -269,3 +281,24 @@ def test_a_list_is_looked_at_as_a_whole() -> None:
     engine = api.engines["default-scheduler"]
     writes = engine.step(Listed(tuple(api.objects.values())), api.now_ns)
     assert not [write for write in writes if isinstance(write, Bind)]
+
+
+def test_a_pod_that_goes_elsewhere_is_bound_without_a_condition_that_no_longer_holds() -> None:
+    """The write comes after the binding, and again where a restart has lost it."""
+    pod = claiming("p0", "c1")
+    first = claiming("f", "c0", schedulerName="a third one")
+    more = [make_node("n1"), make_node("n2"), device_class(), GPUS]
+    api = Rivals(*more, device_slice("n2", device("gpu-0")), allocated("c0", first), first, pod)
+    second = allocated("c1", pod)
+    api.put(second)
+    api.settle()
+    api.settle(1)
+    assert ["n2"] == api.nodes(pod)
+    assert ["p0"] == [name for name, _ in touches(api)]
+    assert api.get(pod).condition(GIVEN_BACK) is None
+    condition = PodCondition(GIVEN_BACK, "True", "DeviceOvercommitted", mark_of(second))
+    found = api.get(pod)
+    api.put(patched(found, PatchPodStatus(0, "default", "p0", found.metadata.uid, condition)))
+    api.start(NAMES[0])
+    api.settle()
+    assert api.get(pod).condition(GIVEN_BACK) is None

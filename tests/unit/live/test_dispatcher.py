@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from stower.framework import retries
@@ -168,3 +169,14 @@ def test_a_transition_time_is_told_only_of_a_transition() -> None:
     assert ("PATCH", "/api/v1/namespaces/a%20b/pods/p%2Fq/status") == (method, path)
     assert b'"lastTransitionTime":"1970-01-01T00:00:00Z"' in body
     assert b'"nominatedNodeName":null' in body
+
+
+def test_conditions_are_removed_by_their_types() -> None:
+    server = Server(lambda path, tries: Response(200, b""))
+    removed = ("example.com/Old", "example.com/Older")
+    carry_out(server, [PatchPodStatus(1, "default", "p", "u", removed_conditions=removed)])
+    (_, _, body) = server.asked[0]
+    assert {
+        "metadata": {"uid": "u"},
+        "status": {"conditions": [{"type": type, "$patch": "delete"} for type in removed]},
+    } == msgspec.json.decode(body)

@@ -488,9 +488,7 @@ class _Case:
             if party.key in self._silent:
                 why = "see the Events of the claim"
                 yield f"check that {party.driver} runs: no answer about {party.key} ({why})"
-        for name in self._asked:
-            refusing = self._refused.get(name)
-            yield from self._remedies(refusing, name) if refusing is not None else ()
+        yield from self._remedies()
 
     def _sharing_hints(self, party: Party) -> Iterable[str]:
         """A claim of the pod's own that cannot be given back, as others use it."""
@@ -517,22 +515,37 @@ class _Case:
         began_ns = time_ns(said.metadata.creation_timestamp) if said is not None else None
         return now_ns is None or began_ns is None or now_ns - began_ns >= PATIENCE_NS
 
-    def _remedies(self, refusing: Party, name: str) -> Iterable[str]:
-        """What would give devices of a driver on a node back."""
+    def _remedies(self) -> Iterable[str]:
+        """What would give devices back, of drivers that refuse nodes: by what holds them."""
         objects, own = self._objects, {party.key for party in self._negotiation.parties}
-        then = f"then {refusing.driver} may allocate {refusing.key} on {name}"
+        refused: dict[str, tuple[Party, list[str]]] = {}
+        for name in self._asked:
+            if name in self._refused:
+                party = self._refused[name]
+                refused.setdefault(party.key, (party, []))[1].append(name)
         for key, claim in sorted(objects.claims.items()):
             if key in own or claim.status.allocation is None or is_leaving(claim):
                 continue
-            if driver_of(claim, objects.classes) != refusing.driver:
-                continue
-            if not objects.is_available_on(claim, name):
-                continue
-            users = claim.status.reserved_for or ()
-            if not users:
-                yield f"delete {key}, which no pod uses: {then}"
-            elif len(users) == 1:
-                user = f"{claim.metadata.namespace}/{users[0].name}"
-                made = claim.metadata.controller_uid == users[0].uid
-                what = user if made else f"{user} and {key}"
-                yield f"delete {what}: {then}"
+            for refusing, names in refused.values():
+                if driver_of(claim, objects.classes) != refusing.driver:
+                    continue
+                reached = [name for name in names if objects.is_available_on(claim, name)]
+                what = _remedy(claim) if reached else ""
+                if what:
+                    more = f" (or {len(reached) - 1} more)" if len(reached) > 1 else ""
+                    yield (
+                        f"{what}: then {refusing.driver} may allocate {refusing.key} on "
+                        f"{reached[0]}{more}"
+                    )
+
+
+def _remedy(claim: ResourceClaim) -> str:
+    """What would give the claim's devices back, "" where several pods use them."""
+    key, users = claim.metadata.key, claim.status.reserved_for or ()
+    if not users:
+        return f"delete {key}, which no pod uses"
+    if len(users) > 1:
+        return ""
+    user = f"{claim.metadata.namespace}/{users[0].name}"
+    made = claim.metadata.controller_uid == users[0].uid
+    return f"delete {user}" if made else f"delete {user} and {key}"

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from stower.devices.given_back import TYPES
 from stower.devices.negotiation.claims import driver_of
 from stower.framework.events import WatchType
 from stower.model.kinds import Pod, ResourceClaim
@@ -16,7 +17,8 @@ GIVEN_BACK_NS: Final = 30 * SECOND_NS
 
 class Reservations(Checker):
     """A claim that is reserved is allocated; a pod gets its node when all its claims are allocated,
-    reserved for it, and to be used there; at the end, nobody who is gone holds devices."""
+    reserved for it, and to be used there; at the end, nobody who is gone holds devices, and no pod
+    with a node says that its devices are being given back."""
 
     law = "reservations"
     allows_rivals = True
@@ -62,6 +64,11 @@ class Reservations(Checker):
         server = self.court.server
         alive = [pod for pod in server.all(Pod).values() if not pod.is_terminal]
         used = {key for pod in alive for key in used_claim_keys(pod)}
+        for pod in alive:
+            if pod.spec.node_name and any(pod.condition(type) for type in TYPES):
+                raise self.violation(
+                    f"pod {pod.key} has a node, and a condition that its devices are given back"
+                )
         waiting = {pod.metadata.uid for pod in alive if not pod.spec.node_name}
         for key, claim in server.all(ResourceClaim).items():
             if driver_of(claim, {}) and claim.metadata.controller is None:
