@@ -266,7 +266,9 @@ def _key(obj: ApiObject) -> tuple[type, str]:
 
 def _wishes(pod: Pod) -> Any:
     """What somebody may have changed that matters before a pod has a node."""
-    return pod.metadata.labels, pod.spec.scheduling_gates, pod.spec.tolerations, pod.spec.containers
+    spec = pod.spec
+    claims = pod.status.resource_claim_statuses
+    return pod.metadata.labels, spec.scheduling_gates, spec.tolerations, spec.containers, claims
 
 
 def _unbound(pod: Pod) -> Pod:

@@ -28,6 +28,10 @@ class Allocations:
         """All there are."""
         return tuple(self._claims.values())
 
+    def get(self, key: str) -> ResourceClaim | None:
+        """The claim of this namespace/name."""
+        return self._claims.get(key)
+
     def start(self, objects: Iterable[ApiObject]) -> None:
         """All there are at the start, or come."""
         for obj in objects:

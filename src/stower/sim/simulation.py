@@ -196,9 +196,14 @@ def _retry(world: World, last: Mapping[str, Decision]) -> None:
 
 
 def run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) -> None:
-    """Everything at its own time; ends come first where both are due."""
+    """Everything at its own time; ends come first where both are due, and changes of a pod after
+    the pod."""
     world.start(workload.nodes, workload.placed, workload.related, workload.lasts_ns)
-    moments = [(happened.at_ns, 1, i) for i, happened in enumerate(workload.happened)]
+    uids = {arrival.pod.metadata.uid for arrival in workload.arrivals}
+    moments = [
+        (happened.at_ns, 3 if happened.object.metadata.uid in uids else 1, i)
+        for i, happened in enumerate(workload.happened)
+    ]
     for i, arrival in enumerate(workload.arrivals):
         moments.append((arrival.at_ns, 2, i))
         if arrival.ends_ns is not None:
@@ -213,7 +218,7 @@ def run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) 
             world.add_pod(arrival.pod, arrival.lasts_ns)
             number += 1
             arrived(number)
-        elif what == 1:
+        elif what in (1, 3):
             happened = workload.happened[i]
             world.apply_change(happened.type, happened.object)
         else:

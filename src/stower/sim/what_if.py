@@ -24,6 +24,7 @@ from stower.model.kinds import (
 from stower.model.kinds.pod import PodStatus
 from stower.sim.changes import belongs_to_node
 from stower.sim.claim_lifecycle import release_claim
+from stower.sim.recorded_drivers import RecordedDriver
 from stower.sim.simulation import Use, run_timed, use_of
 from stower.sim.workload import Arrival, Workload
 from stower.sim.world import AGAIN, World
@@ -140,8 +141,9 @@ def compare(
     before: tuple[Workload, Engine],
     after: tuple[Workload, Engine],
     progress: Callable[[int, int], None] | None = None,
+    drivers: Sequence[RecordedDriver] = (),
 ) -> Comparison:
-    """Run both."""
+    """Run both. `drivers`: allocate what is negotiated, in both runs."""
     total = len(before[0].arrivals) + len(after[0].arrivals)
     done = 0
 
@@ -151,7 +153,7 @@ def compare(
         if progress is not None and done % 100 == 0:
             progress(done, total)
 
-    was, will = (_Run(*each, on_arrival) for each in (before, after))
+    was, will = (_Run(*each, on_arrival, drivers) for each in (before, after))
     one, other, waiting = was.find_nodes(), will.find_nodes(), will.describe_waiting()
     moved, placed, added, removed = [], [], [], []
     pending: list[Difference] = []
@@ -182,7 +184,13 @@ def compare(
 class _Run:
     """A workload that was run."""
 
-    def __init__(self, workload: Workload, engine: Engine, arrived: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        engine: Engine,
+        arrived: Callable[[int], None],
+        drivers: Sequence[RecordedDriver],
+    ) -> None:
         self._last: dict[str, Decision] = {}
         self._waited_ns: dict[str, int] = {}
         self._came_ns = {a.pod.metadata.uid: a.at_ns for a in workload.arrivals}
@@ -195,7 +203,7 @@ class _Run:
         self._node_of |= {
             pod.metadata.uid: pod.spec.node_name for pod in pods if pod.spec.node_name in there
         }
-        self.world = World(engine, self._on_decision, returns=True)
+        self.world = World(engine, self._on_decision, returns=True, drivers=drivers)
         if not workload.is_history:
             pods = (*workload.placed, *(a.pod for a in workload.arrivals))
             self.world.start(workload.nodes, pods, workload.related)

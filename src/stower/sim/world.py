@@ -28,6 +28,7 @@ from stower.framework.writes import (
     Bind,
     CallExtender,
     CreateEvent,
+    CreateObject,
     DeletePod,
     JsonPatchObject,
     ObjectWrite,
@@ -48,7 +49,8 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import PodStatus
 from stower.sim.allocations import Allocations
-from stower.sim.changes import bound, json_patched, merged, patched
+from stower.sim.changes import bound, json_patched, make_object, merged, patched
+from stower.sim.recorded_drivers import Drivers, RecordedDriver
 from stower.sim.volume_binder import Binder
 
 # Ticks in a row that may find nothing to do before the world is taken to stand still.
@@ -68,9 +70,10 @@ class World:
         on_decision: Callable[[Decision], None] | None = None,
         recording: Recording | None = None,
         returns: bool = False,
+        drivers: Iterable[RecordedDriver] = (),
     ) -> None:
         """`on_decision` is told of every attempt, in order. `returns`: pods of controllers that are
-        evicted, or lose their node, come again."""
+        evicted, or lose their node, come again. `drivers`: allocate what is negotiated."""
         self.engine = engine
         self.now_ns = 0
         self.pods: dict[str, Pod] = {}
@@ -89,6 +92,7 @@ class World:
         self._written: dict[tuple[type, str], ApiObject] = {}  # by view and name
         self._binder = Binder()
         self._allocations = Allocations()
+        self._drivers = Drivers(drivers, self._write_for_driver)
 
     def start(
         self,
@@ -130,6 +134,9 @@ class World:
 
     def _delete_pod(self, pod: Pod) -> None:
         self._send(Observed(WatchType.DELETED, pod))
+        said = self._written.pop((PodScheduling, pod.key), None)
+        if said is not None:
+            self._send(Observed(WatchType.DELETED, said))
         for observed in self._allocations.release(pod):
             self._send(observed)
 
@@ -168,6 +175,9 @@ class World:
             heappush(self._ends, (self.now_ns + lasts_ns, pod.metadata.uid))
         spec = msgspec.structs.replace(pod.spec, node_name=there)
         status = pod.status if known is None else known.status
+        if known is not None:  # whose claims may have been made meanwhile
+            claims = pod.status.resource_claim_statuses or status.resource_claim_statuses
+            status = msgspec.structs.replace(status, resource_claim_statuses=claims)
         changed = msgspec.structs.replace(pod, spec=spec, status=status)
         self.pods[pod.metadata.uid] = changed
         self._send(Observed(type, changed))
@@ -200,7 +210,7 @@ class World:
     def advance(self, to_ns: int) -> None:
         """Let time pass: pods end, and the engine is woken whenever it asked to be."""
         while True:
-            due_ns = self.engine.next_wake_ns
+            due_ns = self._next_wake_ns
             ends_ns = self._ends[0][0] if self._ends else None
             if ends_ns is not None and ends_ns <= to_ns and (due_ns is None or ends_ns <= due_ns):
                 self.now_ns = max(self.now_ns, ends_ns)
@@ -211,6 +221,11 @@ class World:
             else:
                 break
         self.now_ns = max(self.now_ns, to_ns)
+
+    @property
+    def _next_wake_ns(self) -> int | None:
+        times = (self.engine.next_wake_ns, self._drivers.next_wake_ns)
+        return min((at_ns for at_ns in times if at_ns is not None), default=None)
 
     def settle(self) -> None:
         """Run what can be tried now, and nothing that only time would bring."""
@@ -233,6 +248,7 @@ class World:
                 self._recording.record_step(ENGINE, self.now_ns, event, writes)
             for write in writes:
                 self._carry_out(write)
+            self._drivers.step(event, self.now_ns)
             if self._on_decision is not None:
                 for decision in self.engine.drain():
                     self._on_decision(decision)
@@ -253,8 +269,8 @@ class World:
             self._inbox.pop()  # nobody answers an answer
             return
         if isinstance(write, ObjectWrite):
-            if write.view is ResourceClaim:
-                happened = self._allocations.apply_write(write)
+            if write.view in (ResourceClaim, PodScheduling):
+                happened = self._apply_write(write)
                 if happened is not None:
                     version = happened.object.metadata.resource_version
                     self._inbox[-1] = WriteOk(write.id, version)
@@ -276,6 +292,9 @@ class World:
                 self.evicted.append(pod)
                 coming = self._lose_pod(pod)
                 self._inbox.append(Observed(WatchType.DELETED, pod))
+                said = self._written.pop((PodScheduling, pod.key), None)
+                if said is not None:
+                    self._inbox.append(Observed(WatchType.DELETED, said))
                 self._inbox += self._allocations.release(pod)
                 self._inbox += coming
         elif pod is not None:
@@ -284,6 +303,42 @@ class World:
                 heappush(self._ends, (self.now_ns + self._lasts_ns[write.uid], write.uid))
             self.pods[write.uid] = changed
             self._inbox.append(Observed(WatchType.MODIFIED, changed))
+
+    def _apply_write(self, write: ObjectWrite) -> Observed | None:
+        """What happens to a claim or PodScheduling by the write; None where it is not there."""
+        if write.view is ResourceClaim:
+            return self._allocations.apply_write(write)
+        key = (write.view, f"{write.namespace}/{write.name}")
+        found = self._written.get(key)
+        if isinstance(write, CreateObject):
+            type, obj = WatchType.ADDED, make_object(write, f"made-for-{write.uid}")
+        elif found is None or not isinstance(write, PatchObject):
+            self._written.pop(key, None)
+            return Observed(WatchType.DELETED, found) if found is not None else None
+        else:
+            type, obj = WatchType.MODIFIED, merged(found, write)
+        version = str(int(obj.metadata.resource_version or 0) + 1)
+        meta = msgspec.structs.replace(obj.metadata, resource_version=version)
+        self._written[key] = obj = msgspec.structs.replace(obj, metadata=meta)
+        return Observed(type, obj)
+
+    def _write_for_driver(self, write: PatchObject) -> WriteOk | WriteFailed:
+        """Carries out a driver's write, on the version that it relies on, and returns the answer.
+        What it changes is shown to all after what was before."""
+        key = f"{write.namespace}/{write.name}"
+        if write.view is ResourceClaim:
+            found: ApiObject | None = self._allocations.get(key)
+        else:
+            found = self._written.get((write.view, key))
+        if found is None or found.metadata.uid != write.uid:
+            return WriteFailed(write.id, 404, "not found")
+        if write.resource_version not in ("", found.metadata.resource_version):
+            return WriteFailed(write.id, 409, "the object has been modified")
+        happened = self._apply_write(write) if merged(found, write) != found else None
+        if happened is None:
+            return WriteOk(write.id, found.metadata.resource_version)
+        self._inbox.append(happened)
+        return WriteOk(write.id, happened.object.metadata.resource_version)
 
     def _patch_vm(self, write: JsonPatchObject) -> None:
         """What is written to a VM shows on the pod that it runs in, and on the VM where it is

@@ -14,6 +14,7 @@ from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.view_plots import plot_compared
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject
+from stower.sim.recorded_drivers import recorded_drivers, without_negotiations
 from stower.sim.what_if import Comparison, Difference, Edit, compare, edited
 
 NAME = "what-if"
@@ -33,8 +34,8 @@ Examples:
 
 The cluster itself is not changed. It is simulated twice, as it is and with the change; a recording
 is simulated with all its external events. Pods that have a node keep it, unless the node is removed
-or --anew is given. Drivers are not simulated: a pod whose devices must be negotiated again stays
-pending.
+or --anew is given. Drivers allocate devices where their recorded answers and allocations show that
+they can; without such answers, a pod whose devices must be negotiated stays pending.
 """
 SHOWN = 20
 
@@ -87,15 +88,18 @@ def run(
     cluster = cluster_of(inputs, kubeconfig, context, state, at_end=False)
     added = _objects(add or [], cluster)
     edit = Edit(copies, tuple(remove_node or ()), added, tuple(delete or ()), anew)
-    built = cluster.built
+    built, workload = cluster.built, cluster.workload
+    drivers = recorded_drivers(workload)
+    if drivers:
+        workload = without_negotiations(workload)
     try:
-        before = edited(cluster.workload, Edit(anew=anew)), engine_of(config_now, built, False)
-        other = engine_of(config or config_now, built, False, weight or ())
-        after = edited(cluster.workload, edit), other
+        before = edited(workload, Edit(anew=anew)), engine_of(config_now, built, bool(drivers))
+        other = engine_of(config or config_now, built, bool(drivers), weight or ())
+        after = edited(workload, edit), other
     except InvalidObject as error:
         raise bad_input(str(error)) from None
     with progress("what if") as update:
-        found = compare(before, after, update)
+        found = compare(before, after, update, drivers)
     if plot_file is not None:
         draw(lambda path: plot_compared(found, path), plot_file)
     if output is Output.TABLE:
