@@ -220,8 +220,11 @@ class _Around:
     def first_seen_ns(self, what: str, state: object, is_new: bool = False) -> int:
         return 0
 
-    def add_refusal(self, party: Party, seen: PodScheduling) -> None:
-        """Time does not pass until it may be tried again, so that it may be at once."""
+    def add_failure(self, party: Party, seen: PodScheduling, is_late: bool = False) -> bool:
+        return False
+
+    def late_count(self, but_ns: int = -1) -> int:
+        return 0
 
     def refused_until_ns(self, node_name: str) -> int:
         return 0

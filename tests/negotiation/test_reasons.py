@@ -315,7 +315,7 @@ def test_a_class_that_becomes_one_of_listed_devices_hands_its_claims_over(takes:
     scene.settle()
     assert not driver.is_up
     scene.server.remove(scene.server.get(ResourceClass, "fabric"))
-    scene.advance(60)
+    scene.advance(20)
     driver.start()
     scene.advance(60)
     # Its finalizer is there: it is the driver's still, and is finished.

@@ -526,7 +526,7 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "reservations": (
         Planted(bound_too_early, 0),
         Planted(anybodys, 0),
-        Planted(conditions_stay, 11, ("negotiation",)),
+        Planted(conditions_stay, 37, ("negotiation", "groups")),
     ),
     "restart": (Planted(luck, 5), Planted(deletions_missed, 13)),
     "warmth": (

@@ -22,6 +22,7 @@ from stower.model.kinds import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
+    ResourceClaim,
 )
 from stower.record.lines import Engine
 from stower.record.reader import RecordedEvent, read_recording
@@ -133,7 +134,9 @@ class _History:
         is_made = (isinstance(obj, PersistentVolumeClaim) and type is WatchType.MODIFIED) or (
             isinstance(obj, PersistentVolume) and type is not WatchType.DELETED
         )
-        if not is_made:
+        # A pod's own claim goes with the pod, whenever that ends in the run.
+        is_own = isinstance(obj, ResourceClaim) and bool(obj.metadata.controller_uid)
+        if not is_made and not (is_own and type is WatchType.DELETED):
             self.happened.append(ObjectChange(at_ns, type, obj))
 
     def _pod(self, type: WatchType, known: Pod | None, pod: Pod, at_ns: int) -> None:

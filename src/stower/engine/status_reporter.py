@@ -110,10 +110,11 @@ class StatusReporter:
         if reported == condition and nominated is None:
             return
         queued.condition = condition
-        self._patch(
-            entry, condition, nominated, queued,
-            removed=outdated_conditions(pod, self._state.devices),
-        )  # fmt: skip
+        removed = outdated_conditions(pod, self._state.devices)
+        if removed and not entry.pending_write_count:
+            # On this version, as a newer condition of the type may be on its way.
+            self._patch(entry, None, None, None, pod.metadata.resource_version, removed)
+        self._patch(entry, condition, nominated, queued)
         if stage is None or stage not in queued.told_stages:
             self.event(pod, "Warning", "FailedScheduling", "Scheduling", message)
             round = None if stage is None else stage[0]

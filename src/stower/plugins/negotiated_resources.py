@@ -78,9 +78,10 @@ class NegotiatedResourcesArgs(Args, frozen=True, rename="camel"):
     """Arguments of the plugin in a KubeSchedulerConfiguration.
 
     `answerTimeout`: how long to wait for the answers of all drivers. `selectionTimeout`: how long
-    drivers may take to allocate before another node is tried; doubles with each attempt, up to ten
-    minutes. `refreshPeriod`: the time between rounds of questions once drivers were asked about all
-    nodes. `bindingTimeout`: how long the reservation of the claims may take.
+    drivers may take to allocate before another node is tried; doubles each time that the pod has
+    waited for so long in vain, up to ten minutes. `refreshPeriod`: the time between rounds of
+    questions once drivers were asked about all nodes. `bindingTimeout`: how long the reservation of
+    the claims may take.
     """
 
     answer_timeout: str = "30s"
@@ -353,8 +354,8 @@ class NegotiatedResources(Plugin):
             if known is not None and not state.journal.is_in_trial:
                 known.begin(negotiation)
         writes = (step.write,) if step.write is not None else ()
-        if step.is_stalled and turn is not None:
-            stall(negotiation, state)
+        if turn is not None and (step.is_stalled or step.is_late):
+            stall(negotiation, state, step.is_late)
         return Wait(
             step.message, writes, step.nominate, step.again_ns, has_next_step(step),
             (PodScheduling, step.behind) if step.behind else None, step.is_ready, step.is_stalled,

@@ -86,11 +86,13 @@ def turn_of(
     )  # fmt: skip
 
 
-def stall(negotiation: PodNegotiation, state: ClusterState) -> None:
-    """Records that the pod's tree cannot go on soon. Does nothing in a trial."""
+def stall(negotiation: PodNegotiation, state: ClusterState, has_failed: bool) -> None:
+    """Records that the pod's tree cannot go on soon; `has_failed`: that its pods give back what
+    they have. Does nothing in a trial."""
     known = known_of(negotiation, state)
     if known is not None and not state.journal.is_in_trial:
         known.is_stalled = True
+        known.is_failed |= has_failed
 
 
 def rows_without_devices(

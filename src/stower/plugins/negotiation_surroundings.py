@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from stower.devices.negotiation.candidates import Rules
-from stower.devices.negotiation.claims import Party, PodNegotiation, driver_of
+from stower.devices.negotiation.claims import Party, PodNegotiation, finalizer_of
 from stower.devices.negotiation.refusals import Refusals
 from stower.devices.negotiation.turns import preceding_pod
 from stower.framework.negotiation import FeasibleNodes
@@ -73,6 +73,7 @@ class NegotiationSurroundings:
         """Yields pods without a node that have failed before, and whether it is their turn. A turn
         lasts as long as drivers usually need: a driver that is down does not block others' pods."""
         store = self._state.negotiations
+        refusals = store.extension(Refusals)
         for key in store.retries:
             record = store.pod_scheduling(key)
             entry = self._state.pods.get(record.owner_uid) if record is not None else None
@@ -81,7 +82,10 @@ class NegotiationSurroundings:
             other = self._read(entry.pod, self._state)
             is_leaving = entry.pod.metadata.deletion_timestamp is not None
             if not (is_leaving or other.missing):
-                yield other, key in store.pending_selections or self._has_recent_selection(other)
+                # One that nobody allocated for in time takes no turns: others can go on meanwhile.
+                is_late = refusals.late_count(entry.uid) > 0
+                is_selected = key in store.pending_selections or self._has_recent_selection(other)
+                yield other, is_selected and not is_late
 
     def _has_recent_selection(self, negotiation: PodNegotiation) -> bool:
         """Returns whether a node is selected, and no longer than drivers usually need."""
@@ -100,28 +104,32 @@ class NegotiationSurroundings:
         key = self._negotiation.pod.key
         return store.first_requested_ns(key, what, state, self.now_ns, is_new)
 
-    def add_refusal(self, party: Party, seen: PodScheduling) -> None:
+    def add_failure(self, party: Party, seen: PodScheduling, is_late: bool = False) -> bool:
         """See Surroundings."""
-        state, pod = self._state, self._negotiation.pod
+        state, uid = self._state, self._negotiation.pod.metadata.uid
         if state.journal.is_in_trial:
-            return
-        own = {each.key for each in self._negotiation.parties}
-        order, classes = state.devices.allocation_order, state.negotiations.classes
-        places = (
-            order.place(claim.metadata.key)
-            for claim in state.devices.api_claims()
-            if claim.metadata.key not in own and driver_of(claim, classes) == party.driver
-        )
+            return False
         node, attempt = seen.spec.selected_node, seen.spec.attempt
-        state.negotiations.extension(Refusals).add(
-            pod.metadata.uid, node, self.first_seen_ns("selected", (node, attempt)), self.now_ns,
-            max(places, default=0), order.newest,
+        return state.negotiations.extension(Refusals).add(
+            uid, node, party.driver, self.first_seen_ns("selected", (node, attempt)), self.now_ns,
+            self._last_change(party.driver), is_late,
         )  # fmt: skip
+
+    def _last_change(self, driver: str) -> int:
+        return self._state.devices.allocation_order.last_change(finalizer_of(driver))
 
     def refused_until_ns(self, node_name: str) -> int:
         """See Surroundings."""
         refusals = self._state.negotiations.extension(Refusals)
-        return refusals.until_ns(self._negotiation.pod.metadata.uid, node_name)
+        found = refusals.get(self._negotiation.pod.metadata.uid, node_name)
+        if found is None or self._last_change(found.driver) != found.change:
+            return 0
+        return found.until_ns
+
+    def late_count(self, but_ns: int = -1) -> int:
+        """See Surroundings."""
+        refusals = self._state.negotiations.extension(Refusals)
+        return refusals.late_count(self._negotiation.pod.metadata.uid, but_ns)
 
     def interleave(self, names: Sequence[str]) -> list[str]:
         """Returns the nodes round robin over their kinds: the kind with the fewest nodes first, and

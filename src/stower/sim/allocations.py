@@ -8,19 +8,21 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from stower.devices.negotiation.claims import driver_of
 from stower.framework.events import Observed, WatchType
 from stower.framework.writes import CreateObject, DeleteObject, ObjectWrite, PatchObject
 from stower.model.kinds import ApiObject, Pod, ResourceClaim
-from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.sim.changes import make_object, merged
-from stower.sim.claim_lifecycle import recreate_with_claims
+from stower.sim.claim_lifecycle import recreate_with_claims, without_users
 from stower.state.devices import used_claim_keys
 
 
 class Allocations:
     """The claims of a world."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_drivers: bool = False) -> None:
+        """`has_drivers`: whether somebody deallocates claims that are negotiated."""
+        self._has_drivers = has_drivers
         self._claims: dict[str, ResourceClaim] = {}
 
     @property
@@ -31,6 +33,18 @@ class Allocations:
     def get(self, key: str) -> ResourceClaim | None:
         """The claim of this namespace/name."""
         return self._claims.get(key)
+
+    def flag(self, claim: ResourceClaim) -> ResourceClaim | None:
+        """Somebody asks for the deallocation of a claim as it is here; None where it is not."""
+        known = self._claims.get(claim.metadata.key)
+        if known is None:
+            return None
+        meta = msgspec.structs.replace(known.metadata, annotations=claim.metadata.annotations)
+        return self._keep(msgspec.structs.replace(known, metadata=meta))
+
+    def drop(self, key: str) -> None:
+        """The claim is deleted."""
+        self._claims.pop(key, None)
 
     def start(self, objects: Iterable[ApiObject]) -> None:
         """All there are at the start, or come."""
@@ -70,12 +84,14 @@ class Allocations:
                 del self._claims[claim.metadata.key]
                 yield Observed(WatchType.DELETED, claim)
             elif claim.is_reserved_for(uid):
-                left = tuple(c for c in claim.status.reserved_for or () if c.uid != uid)
-                status = ResourceClaimStatus()
-                if left:
-                    status = msgspec.structs.replace(claim.status, reserved_for=left)
-                changed = self._keep(msgspec.structs.replace(claim, status=status))
+                changed = self._keep(without_users(claim, (uid,), self._stays(claim)))
                 yield Observed(WatchType.MODIFIED, changed)
+
+    def _stays(self, claim: ResourceClaim) -> bool:
+        """A user's claim that a driver has allocated stays so until it is deleted, or somebody asks
+        for its deallocation."""
+        is_own = bool(claim.metadata.controller_uid)
+        return self._has_drivers and not is_own and driver_of(claim, {}) != ""
 
     def _keep(self, claim: ResourceClaim) -> ResourceClaim:
         version = claim.metadata.resource_version

@@ -91,11 +91,19 @@ def release_claim(claim: ResourceClaim, leaving: Container[str]) -> ResourceClai
     are free when nobody is left. None for one that is made with its pod's node."""
     if extended_claim_owner(claim) in leaving:
         return None
+    return without_users(claim, leaving)
+
+
+def without_users(
+    claim: ResourceClaim, leaving: Container[str], keeps: bool = False
+) -> ResourceClaim:
+    """The claim without its reservations for pods of these uids; its allocation goes with the last
+    one unless it is kept."""
     reserved = claim.status.reserved_for or ()
     left = tuple(consumer for consumer in reserved if consumer.uid not in leaving)
     if len(left) == len(reserved):
         return claim
     status = ResourceClaimStatus()
-    if left:
-        status = msgspec.structs.replace(claim.status, reserved_for=left)
+    if left or keeps:
+        status = msgspec.structs.replace(claim.status, reserved_for=left or None)
     return msgspec.structs.replace(claim, status=status)

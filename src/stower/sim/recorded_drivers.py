@@ -7,11 +7,11 @@ The protocol is the driver library's own (stower.driver).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from stower.devices.negotiation.claims import driver_of
+from stower.devices.negotiation.claims import class_names, driver_of, flag_of
 from stower.driver import (
     Allocation,
     Controller,
@@ -26,82 +26,138 @@ from stower.driver.messages import Event as DriverEvent
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType
 from stower.framework.writes import CreateEvent, PatchObject
 from stower.model.kinds import ApiObject, Node, Pod, PodScheduling, ResourceClaim, ResourceClass
+from stower.model.kinds.pod_scheduling import ClaimScheduling
 from stower.model.selectors import NodeSelector, node_selector_matches
 from stower.sim.workload import ObjectChange, Workload
 
 ALL_NODES: Final = ""  # in place of a node: devices that all nodes can use
 
 Nodes = tuple[str, ...] | Mapping[str, str] | None  # as in Allocation
+# Device classes that a claim requests. Devices of a driver's classes may be others, or the same.
+Classes = tuple[str, ...]
+ALL_CLASSES: Final[Classes] = ()
+
+
+class Capacity:
+    """The devices of one driver that were seen to be usable on each node, by the classes of the
+    claims that requested them, and of all classes together."""
+
+    def __init__(self) -> None:
+        self._devices: dict[tuple[Classes, str], int] = {}
+        self.reached: dict[str, Nodes] = {}  # by node: which nodes can use a device allocated there
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes on which devices were seen."""
+        return sorted({node for _, node in self._devices})
+
+    def raise_to(self, classes: Classes, node: str, held: "Held", more: int) -> None:
+        """Records that the node can use what is held, and so many devices more."""
+        for which in (classes, ALL_CLASSES):
+            count = held.count(which, node) + more
+            self._devices[which, node] = max(self._devices.get((which, node), 0), count)
+
+    def has(self, classes: Classes, node: str, held: "Held", more: int) -> bool:
+        """Returns whether the node is known to have so many more."""
+        return all(
+            held.count(which, node) + more <= self._devices.get((which, node), 0)
+            for which in (classes, ALL_CLASSES)
+        )
+
+
+class Held:
+    """The devices of allocated claims of one driver, by node, and by the uid of the claim."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[Classes, str], int] = {}
+        self._claims: dict[str, tuple[Classes, list[str], int]] = {}
+
+    def count(self, classes: Classes, node: str) -> int:
+        """Returns how many devices a node can use that are allocated."""
+        return self._counts.get((classes, node), 0) + self._counts.get((classes, ALL_NODES), 0)
+
+    def put(self, claim: ResourceClaim, nodes: list[str]) -> None:
+        """Adds the devices of an allocated claim, which these nodes can use."""
+        self.drop(claim.metadata.uid)
+        found = (_classes(claim), nodes, count_requested(claim))
+        self._claims[claim.metadata.uid] = found
+        self._add(*found)
+
+    def drop(self, uid: str) -> None:
+        """Removes the devices of a claim, if it has any."""
+        found = self._claims.pop(uid, None)
+        if found is not None:
+            self._add(*found[:2], -found[2])
+
+    def _add(self, classes: Classes, nodes: list[str], count: int) -> None:
+        for which in (classes, ALL_CLASSES):
+            for node in nodes:
+                self._counts[which, node] = self._counts.get((which, node), 0) + count
+
+    def copy(self) -> "Held":
+        """Returns the same, for later comparison."""
+        other = Held()
+        other._counts = dict(self._counts)
+        return other
 
 
 class RecordedDriver(Driver):
-    """A driver of which a recording shows how many devices each node can use.
+    """A driver of which a recording shows how many devices each node can use."""
 
-    capacity: devices by node; reached: by node, the nodes that could use a device allocated there.
-    """
-
-    def __init__(
-        self, name: str, capacity: Mapping[str, int], reached: Mapping[str, Nodes]
-    ) -> None:
+    def __init__(self, name: str, capacity: Capacity) -> None:
         self.name = name
         self.nodes = {}
         self.capacity = capacity
-        self.reached = reached
+        self.held = Held()
 
     def copy(self) -> "RecordedDriver":
         """Returns the same driver, with nothing allocated."""
-        return RecordedDriver(self.name, self.capacity, self.reached)
+        return RecordedDriver(self.name, self.capacity)
 
     def unsuitable_nodes(
         self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
     ) -> Iterable[str]:
         """Returns the nodes that are not known to have enough devices left."""
-        return self._unsuitable(claims, nodes)
+        return [node for node in nodes if not self._has(claims, node)]
 
-    def _unsuitable(self, claims: Sequence[ResourceClaim], nodes: Sequence[str]) -> list[str]:
-        own = {claim.metadata.uid for claim in claims}
-        held = self._held(own)
-        wanted = sum(map(_count_requested, claims))
-        everywhere = held.get(ALL_NODES, 0)
-        return [
-            node
-            for node in nodes
-            if self.capacity.get(node, 0) < wanted + everywhere + held.get(node, 0)
-        ]
+    def _has(self, claims: Sequence[ResourceClaim], node: str) -> bool:
+        """Returns whether the node is there, and has devices for all of these."""
+        wanted: dict[Classes, int] = {}
+        for claim in claims:
+            classes = _classes(claim)
+            wanted[classes] = wanted.get(classes, 0) + count_requested(claim)
+        whole = sum(wanted.values())
+        return node in self.nodes and all(
+            self.capacity.has(classes, node, self.held, count)
+            for classes, count in (*wanted.items(), (ALL_CLASSES, whole))
+        )
 
     def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
         """Allocates devices with made-up names; for a claim that waits for no pod, on the first
         node with enough."""
-        nodes = [node] if node else sorted(self.capacity)
-        left = {*nodes}.difference(self._unsuitable(claims, nodes))
-        if not left:
+        for claim in claims:  # the same devices again, where an answer was lost
+            self.held.drop(claim.metadata.uid)
+        nodes = [node] if node else self.capacity.nodes
+        where = next((name for name in nodes if self._has(claims, name)), None)
+        if where is None:
             raise RefusedError("the recording shows no more devices")
-        where = min(left)
-        return [
-            Allocation(
-                [
-                    (wanted.request, "recorded", f"device-{claim.metadata.uid}-{i}")
-                    for wanted in requested_devices(claim)
-                    for i in range(wanted.count)
-                ],
-                self.reached.get(where, (where,)),
-            )
-            for claim in claims
+        return [self._allocation(claim, where) for claim in claims]
+
+    def _allocation(self, claim: ResourceClaim, node: str) -> Allocation:
+        reached = self.capacity.reached.get(node, (node,))
+        devices = [
+            (wanted.request, "recorded", f"device-{claim.metadata.uid}-{i}")
+            for wanted in requested_devices(claim)
+            for i in range(wanted.count)
         ]
+        made = Allocation(devices, reached)
+        selector = made.status(self.name).get("nodeSelector")
+        found = msgspec.convert(selector, NodeSelector) if selector is not None else None
+        self.held.put(claim, _matching(found, self.nodes))  # before the claim shows it
+        return made
 
     def deallocate(self, claim: Entry) -> None:
-        """The ledger is all there is."""
-
-    def _held(self, but: set[str]) -> dict[str, int]:
-        """Returns the devices that are allocated, by node, without those of these claims."""
-        held: dict[str, int] = {}
-        for uid, entry in self.taken.items():
-            if uid not in but and entry.allocation is not None:
-                selector = entry.allocation.get("nodeSelector")
-                found = None if selector is None else msgspec.convert(selector, NodeSelector)
-                for node in _matching(found, self.nodes):
-                    held[node] = held.get(node, 0) + max(1, len(entry.devices))
-        return held
+        """The devices are free as soon as the claim is not allocated any more."""
 
 
 class Drivers:
@@ -114,6 +170,7 @@ class Drivers:
         self._write = write
         self._running: list[tuple[Controller, RecordedDriver, MemoryLedger]] = []
         self._nodes: dict[str, Node] = {}
+        self._classes: dict[str, ResourceClass] = {}
         for known in drivers:
             driver, ledger = known.copy(), MemoryLedger()
             driver.taken, driver.nodes = ledger.entries, self._nodes
@@ -127,12 +184,13 @@ class Drivers:
 
     def step(self, event: Event, now_ns: int) -> None:
         """Takes an event of the run, and does all that follows from it at once."""
-        if not isinstance(event, Listed | Observed | Tick):
+        if not self._running or not isinstance(event, Listed | Observed | Tick):
             return
         if isinstance(event, Listed):
-            self._nodes |= {o.metadata.name: o for o in event.objects if isinstance(o, Node)}
-        elif isinstance(event, Observed) and isinstance(event.object, Node):
-            self._nodes[event.object.metadata.name] = event.object
+            for obj in sorted(event.objects, key=lambda obj: isinstance(obj, ResourceClaim)):
+                self._observe(obj, False)
+        elif isinstance(event, Observed):
+            self._observe(event.object, event.type is WatchType.DELETED)
         for controller, driver, ledger in self._running:
             events: list[DriverEvent] = [event]
             while events:
@@ -140,18 +198,47 @@ class Drivers:
                     if not isinstance(output, CreateEvent):
                         events.append(execute(output, driver, ledger, self._write))
 
+    def _observe(self, obj: ApiObject, is_deleted: bool) -> None:
+        if isinstance(obj, Node):
+            self._nodes.pop(obj.metadata.name, None)
+            if not is_deleted:
+                self._nodes[obj.metadata.name] = obj
+        elif isinstance(obj, ResourceClass):
+            self._classes[obj.metadata.name] = obj
+        elif isinstance(obj, ResourceClaim):
+            self._observe_claim(obj, is_deleted)
+
+    def _observe_claim(self, claim: ResourceClaim, is_deleted: bool) -> None:
+        name, allocation = driver_of(claim, self._classes), claim.status.allocation
+        for _, driver, _ in self._running:
+            if is_deleted or allocation is None:
+                driver.held.drop(claim.metadata.uid)
+            elif driver.name == name:
+                driver.held.put(claim, _matching(allocation.node_selector, self._nodes))
+
 
 def recorded_drivers(workload: Workload) -> tuple[RecordedDriver, ...]:
     """Returns the drivers whose answers or allocations the workload shows; () where it shows none
     of any driver."""
     known = _Evidence()
-    for obj in (*workload.nodes, *workload.placed, *workload.related):
-        known.observe(WatchType.ADDED, obj)
-    for arrival in workload.arrivals:
-        known.observe(WatchType.ADDED, arrival.pod)
+    first = (*workload.nodes, *workload.related)
+    for kind in ((Node, ResourceClass), (ResourceClaim,), (PodScheduling,)):
+        for obj in first:
+            if isinstance(obj, kind):
+                known.observe(WatchType.ADDED, obj)
     for change in workload.happened:
         known.observe(change.type, change.object)
     return known.drivers()
+
+
+class _Question(NamedTuple):
+    """A round of questions about a pod. held: by driver, what was allocated when it was asked;
+    answers: by entry, what was said about it."""
+
+    uid: str
+    round: int
+    held: dict[str, Held]
+    answers: dict[str, ClaimScheduling]
 
 
 class _Evidence:
@@ -161,9 +248,9 @@ class _Evidence:
         self._nodes: dict[str, Node] = {}
         self._classes: dict[str, ResourceClass] = {}
         self._claims: dict[str, ResourceClaim] = {}  # by uid
-        self._held: dict[str, dict[str, int]] = {}  # devices by driver and node
-        self._capacity: dict[str, dict[str, int]] = {}
-        self._reached: dict[str, dict[str, Nodes]] = {}
+        self._held: dict[str, Held] = {}
+        self._capacity: dict[str, Capacity] = {}
+        self._questions: dict[str, _Question] = {}
 
     def observe(self, type: WatchType, obj: ApiObject) -> None:
         """Takes an object that has changed."""
@@ -174,8 +261,11 @@ class _Evidence:
             self._classes[obj.metadata.name] = obj
         elif isinstance(obj, ResourceClaim):
             self._observe_claim(obj, is_deleted)
-        elif isinstance(obj, PodScheduling) and not is_deleted:
-            self._observe_answers(obj)
+        elif isinstance(obj, PodScheduling):
+            if is_deleted:
+                self._questions.pop(obj.metadata.key, None)
+            else:
+                self._observe_answers(obj)
 
     def drivers(self) -> tuple[RecordedDriver, ...]:
         """Returns all drivers, if anything was shown of one."""
@@ -183,59 +273,62 @@ class _Evidence:
             return ()
         names = {found.driver_name for found in self._classes.values()} | {*self._capacity}
         return tuple(
-            RecordedDriver(name, self._capacity.get(name, {}), self._reached.get(name, {}))
-            for name in sorted(names)
+            RecordedDriver(name, self._capacity.get(name) or Capacity()) for name in sorted(names)
         )
 
     def _observe_claim(self, claim: ResourceClaim, is_deleted: bool) -> None:
-        uid = claim.metadata.uid
-        before = self._claims.pop(uid, None)
-        if before is not None:
-            self._count(before, -1)
+        uid, allocation = claim.metadata.uid, claim.status.allocation
+        driver = driver_of(claim, self._classes)
+        self._claims.pop(uid, None)
         if not is_deleted:
             self._claims[uid] = claim
-            self._count(claim, 1)
-
-    def _count(self, claim: ResourceClaim, sign: int) -> None:
-        """Counts the devices of an allocated claim on each node that can use them."""
-        driver = driver_of(claim, self._classes)
-        allocation = claim.status.allocation
-        if not driver or allocation is None:
+        if not driver:
             return
-        held, count = self._held.setdefault(driver, {}), max(1, len(claim.results))
+        held = self._held.setdefault(driver, Held())
+        if is_deleted or allocation is None:
+            held.drop(uid)
+            return
         nodes = _matching(allocation.node_selector, self._nodes)
-        reached = _reached(allocation.node_selector)
-        for node in nodes:
-            held[node] = held.get(node, 0) + sign * count
-        if sign > 0:
-            for node in [*self._nodes] if nodes == [ALL_NODES] else nodes:
-                self._raise_capacity(driver, node, 0)
-                self._reached.setdefault(driver, {})[node] = (
-                    reached if reached is not None or nodes == [ALL_NODES] else (node,)
-                )
+        held.put(claim, nodes)
+        capacity, reached = self._capacity.setdefault(driver, Capacity()), _reached(claim)
+        for node in [*self._nodes] if nodes == [ALL_NODES] else nodes:
+            capacity.raise_to(_classes(claim), node, held, 0)
+            is_said = reached is not None or nodes == [ALL_NODES]
+            capacity.reached[node] = reached if is_said else (node,)
 
     def _observe_answers(self, said: PodScheduling) -> None:
-        """Takes what drivers say about the candidates of the current round."""
-        by_driver: dict[str, int] = {}
+        """Takes what drivers say about the candidates of the current round, and have not said
+        before. What was allocated between question and answer may be known to the driver or not:
+        the less counts."""
+        key, uid, round = said.metadata.key, said.metadata.uid, said.spec.round
+        asked = self._questions.get(key)
+        if asked is None or (asked.uid, asked.round) != (uid, round):
+            held = {name: each.copy() for name, each in self._held.items()}
+            asked = self._questions[key] = _Question(uid, round, held, {})
+        wanted: dict[tuple[str, Classes], int] = {}
         refused: dict[str, set[str]] = {}
+        is_new: dict[str, bool] = {}
         for answer in said.status.resource_claims or ():
             claim = self._claims.get(answer.claim_uid)
             driver = driver_of(claim, self._classes) if claim is not None else ""
-            if claim is None or not driver or answer.observed_round != said.spec.round:
+            if claim is None or not driver or answer.observed_round != round:
                 continue
             if claim.status.allocation is None:
-                by_driver[driver] = by_driver.get(driver, 0) + _count_requested(claim)
+                key_of = driver, _classes(claim)
+                wanted[key_of] = wanted.get(key_of, 0) + count_requested(claim)
                 refused.setdefault(driver, set()).update(answer.unsuitable_nodes or ())
-        for driver, wanted in by_driver.items():
-            for node in said.spec.potential_nodes or ():
+                is_new[driver] = is_new.get(driver, False) | (
+                    asked.answers.get(answer.name) != answer
+                )
+                asked.answers[answer.name] = answer
+        for (driver, classes), count in wanted.items():
+            now = self._held.get(driver) or Held()
+            before = asked.held.get(driver) or Held()
+            capacity = self._capacity.setdefault(driver, Capacity())
+            for node in said.spec.potential_nodes or () if is_new[driver] else ():
                 if node not in refused[driver]:
-                    self._raise_capacity(driver, node, wanted)
-
-    def _raise_capacity(self, driver: str, node: str, more: int) -> None:
-        """Records that the node can use what is allocated, and so many devices more."""
-        held, capacity = self._held.get(driver, {}), self._capacity.setdefault(driver, {})
-        count = held.get(ALL_NODES, 0) + held.get(node, 0) + more
-        capacity[node] = max(capacity.get(node, 0), count)
+                    less = min((now, before), key=lambda each: each.count(ALL_CLASSES, node))
+                    capacity.raise_to(classes, node, less, count)
 
 
 def _matching(selector: NodeSelector | None, nodes: Mapping[str, Node]) -> list[str]:
@@ -253,8 +346,11 @@ def _matching(selector: NodeSelector | None, nodes: Mapping[str, Node]) -> list[
     ]
 
 
-def _reached(selector: NodeSelector | None) -> Nodes:
-    """Returns the nodes of a selector as a driver's author says them; None where it cannot."""
+def _reached(claim: ResourceClaim) -> Nodes:
+    """Returns the nodes of an allocation as a driver's author says them; None for all, and where
+    that cannot be said."""
+    allocation = claim.status.allocation
+    selector = allocation.node_selector if allocation is not None else None
     names: list[str] = []
     labels: dict[str, str] = {}
     for term in (selector.node_selector_terms or ()) if selector is not None else ():
@@ -266,7 +362,12 @@ def _reached(selector: NodeSelector | None) -> Nodes:
     return tuple(names) or labels or None
 
 
-def _count_requested(claim: ResourceClaim) -> int:
+def _classes(claim: ResourceClaim) -> Classes:
+    return tuple(class_names(claim))
+
+
+def count_requested(claim: ResourceClaim) -> int:
+    """Returns how many devices a claim requests, at least 1."""
     return max(1, sum(wanted.count for wanted in requested_devices(claim)))
 
 
@@ -282,7 +383,9 @@ def without_negotiations(workload: Workload) -> Workload:
     def is_external(change: ObjectChange) -> bool:
         obj = change.object
         if isinstance(obj, ResourceClaim) and change.type is WatchType.MODIFIED:
-            return not driver_of(obj, classes)
+            # The scheduler's requests end with a version.
+            is_asked_back = not (flag_of(obj) or "]").endswith("]")
+            return is_asked_back or not driver_of(obj, classes)
         return not isinstance(obj, PodScheduling)
 
     happened = tuple(filter(is_external, workload.happened))

@@ -5,11 +5,12 @@ API server: the response, and the changed object.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
 import msgspec
 
+from stower.devices.negotiation.claims import flag_of
 from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
 from stower.framework.events import (
@@ -70,7 +71,7 @@ class World:
         on_decision: Callable[[Decision], None] | None = None,
         recording: Recording | None = None,
         returns: bool = False,
-        drivers: Iterable[RecordedDriver] = (),
+        drivers: Sequence[RecordedDriver] = (),
     ) -> None:
         """`on_decision` is told of every attempt, in order. `returns`: pods of controllers that are
         evicted, or lose their node, come again. `drivers`: allocate what is negotiated."""
@@ -91,8 +92,8 @@ class World:
             recording.record_engine(ENGINE)
         self._written: dict[tuple[type, str], ApiObject] = {}  # by view and name
         self._binder = Binder()
-        self._allocations = Allocations()
         self._drivers = Drivers(drivers, self._write_for_driver)
+        self._allocations = Allocations(bool(drivers))
 
     def start(
         self,
@@ -147,6 +148,13 @@ class World:
             return
         if isinstance(obj, WRITTEN):
             self._written[obj.__class__, obj.metadata.key] = obj
+        if isinstance(obj, ResourceClaim) and type is WatchType.DELETED:
+            self._allocations.drop(obj.metadata.key)
+        elif isinstance(obj, ResourceClaim) and type is WatchType.MODIFIED and flag_of(obj):
+            flagged = self._allocations.flag(obj)
+            if flagged is None:
+                return
+            obj = flagged
         if type is WatchType.ADDED:
             self._binder.start((obj,))
             self._allocations.start((obj,))

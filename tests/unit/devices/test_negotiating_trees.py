@@ -51,8 +51,11 @@ class Pieces:
     def first_seen_ns(self, what: str, state: object, is_new: bool = False) -> int:
         return 0
 
-    def add_refusal(self, party: Party, seen: PodScheduling) -> None:
-        """Not of interest here."""
+    def add_failure(self, party: Party, seen: PodScheduling, is_late: bool = False) -> bool:
+        return False
+
+    def late_count(self, but_ns: int = -1) -> int:
+        return 0
 
     def refused_until_ns(self, node_name: str) -> int:
         return 0

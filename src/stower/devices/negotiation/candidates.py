@@ -51,8 +51,13 @@ class Surroundings(Protocol):
         """Returns the time at which `what` of this negotiation was first seen with this state.
         `is_new`: it was not in this state before, and is now."""
 
-    def add_refusal(self, party: Party, seen: PodScheduling) -> None:
-        """Records that a driver has refused the selected node."""
+    def add_failure(self, party: Party, seen: PodScheduling, is_late: bool = False) -> bool:
+        """Records that a driver has refused the selected node, or has not allocated there in time.
+        Returns whether the node has failed before."""
+
+    def late_count(self, but_ns: int = -1) -> int:
+        """Returns how often a selection for the pod was late, without the one of this time; each
+        time, `round` has grown."""
 
     def refused_until_ns(self, node_name: str) -> int:
         """Returns from when on the node may be selected again, 0 where it may be now."""
@@ -91,11 +96,16 @@ def candidates(
     order = around.interleave(ranked)
     if seen is not None:
         whole = around.interleave(all_nodes(negotiation, around, ranked))
-        start = (seen.spec.round - 1) * nodes_max % len(whole)
+        start = (asked_rounds(seen, around) - 1) * nodes_max % len(whole)
         left = {*ranked}.difference(seen.spec.potential_nodes or ())
         order = [name for name in (*whole[start:], *whole[:start]) if name in left]
     chosen = {*order[:nodes_max]}
     return [name for name in ranked if name in chosen]
+
+
+def asked_rounds(seen: PodScheduling, around: Surroundings) -> int:
+    """Returns the rounds that were about other nodes than the round before."""
+    return max(1, seen.spec.round - around.late_count())
 
 
 def candidates_of_tree(

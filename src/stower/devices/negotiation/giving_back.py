@@ -28,6 +28,7 @@ from stower.framework.writes import PatchPodStatus, patch_of
 from stower.model.kinds import ResourceClaim
 from stower.model.kinds.pod import PodCondition
 from stower.model.kinds.resource_claim import DEALLOCATION_REASON_MAX, DEALLOCATION_REQUESTED
+from stower.model.times import SECOND_NS
 
 # Selections that are late
 
@@ -38,9 +39,13 @@ def late_reason(negotiation: PodNegotiation, around: Surroundings, rules: Rules)
     if seen is None or not seen.spec.selected_node or not pending:
         return ""
     name = seen.spec.selected_node
-    if around.now_ns < selected_until_ns(negotiation, around, name, seen.spec.attempt, rules):
+    until_ns = selected_until_ns(negotiation, around, name, seen.spec.attempt, rules)
+    if around.now_ns < until_ns:
         return ""
-    return f"timed out waiting for the allocation of {party_names(pending)} on {name}"
+    since_ns = around.first_seen_ns("selected", (name, seen.spec.attempt))
+    of = f"{party_names(pending)} on {name}"
+    waited_s = (until_ns - since_ns) // SECOND_NS
+    return f"timed out waiting for the allocation of {of} for {waited_s} s"
 
 
 def selected_until_ns(
@@ -53,13 +58,10 @@ def selected_until_ns(
 ) -> int:
     """For how long drivers may take to allocate there. `is_new`: it is being selected now."""
     since_ns = around.first_seen_ns("selected", (node_name, attempt), is_new)
-    return since_ns + _patience_ns(negotiation, attempt, rules)
-
-
-def _patience_ns(negotiation: PodNegotiation, attempt: int, rules: Rules) -> int:
-    """Doubles, up to a fourth longer, not the same for all pods."""
-    longest = min(rules.selection_ns << min(attempt, 40), PATIENCE_NS_MAX)
-    return with_jitter(longest, negotiation.pod.metadata.uid)
+    # Doubles with each selection that was late, not with those that were refused.
+    late_count = around.late_count(since_ns)
+    longest = min(rules.selection_ns << min(late_count, 40), PATIENCE_NS_MAX)
+    return since_ns + with_jitter(longest, negotiation.pod.metadata.uid)
 
 
 # Claims
@@ -75,7 +77,7 @@ def release_leaving(
     late = late_reason(negotiation, around, rules)
     kept = find_held(negotiation, around, rules) if late else None
     if kept is not None:
-        return request_deallocation(kept, late)
+        return request_deallocation(kept, late)._replace(is_late=True)
     if "S8a" not in rules.without:
         why = late or f"deallocation of {party_names(leaving)} was requested"
         cleared = clear_if_selected(negotiation, why, is_late=bool(late))

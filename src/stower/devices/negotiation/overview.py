@@ -29,6 +29,7 @@ from stower.model.times import SECOND_NS, time_ns
 from stower.state.devices import claim_refs
 
 HINTS_MAX: Final = 5
+USERS_MAX: Final = 3  # pods of a claim that a hint names
 PATIENCE_NS: Final = 30 * SECOND_NS  # whoever says nothing for longer may not run
 SCHEDULER: Final = "the scheduler"
 
@@ -524,7 +525,7 @@ class _Case:
                 party = self._refused[name]
                 refused.setdefault(party.key, (party, []))[1].append(name)
         for key, claim in sorted(objects.claims.items()):
-            if key in own or claim.status.allocation is None or is_leaving(claim):
+            if key in own or claim.status.allocation is None:
                 continue
             for refusing, names in refused.values():
                 if driver_of(claim, objects.classes) != refusing.driver:
@@ -540,12 +541,18 @@ class _Case:
 
 
 def _remedy(claim: ResourceClaim) -> str:
-    """What would give the claim's devices back, "" where several pods use them."""
+    """What would give the claim's devices back, "" where that is under way."""
     key, users = claim.metadata.key, claim.status.reserved_for or ()
+    if is_leaving(claim):
+        names = _names(claim)
+        return f"wait for the end of {names}, which uses {key}, or delete it" if users else ""
     if not users:
         return f"delete {key}, which no pod uses"
-    if len(users) > 1:
-        return ""
-    user = f"{claim.metadata.namespace}/{users[0].name}"
-    made = claim.metadata.controller_uid == users[0].uid
-    return f"delete {user}" if made else f"delete {user} and {key}"
+    made = len(users) == 1 and claim.metadata.controller_uid == users[0].uid
+    return f"delete {_names(claim)}" if made else f"delete {_names(claim)} and {key}"
+
+
+def _names(claim: ResourceClaim) -> str:
+    users = [f"{claim.metadata.namespace}/{user.name}" for user in claim.status.reserved_for or ()]
+    more = f" and {len(users) - USERS_MAX} more pods" if len(users) > USERS_MAX else ""
+    return ", ".join(users[:USERS_MAX]) + more

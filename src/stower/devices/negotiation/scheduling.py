@@ -15,6 +15,7 @@ from stower.devices.negotiation.candidates import (
     Rules,
     Surroundings,
     all_nodes,
+    asked_rounds,
     candidates,
     candidates_of_tree,
     new_nodes_of_tree,
@@ -101,10 +102,10 @@ def _step_with_selection(
     if refusing is not None and "S8a" in rules.without and allocated:
         return give_back(negotiation, around, rules)
     if refusing is not None:
-        around.add_refusal(refusing, seen)
-        return clear(
-            negotiation, seen, f"{refusing.driver} cannot allocate {refusing.key} on {name}"
-        )
+        # Pods that race for the same devices, again and again, take turns.
+        is_repeated = around.add_failure(refusing, seen)
+        why = f"{refusing.driver} cannot allocate {refusing.key} on {name}"
+        return clear(negotiation, seen, why, counts=is_repeated)
     if elsewhere is not None:
         return clear(
             negotiation, seen, f"allocated claim {elsewhere.key} is not available on {name}"
@@ -114,12 +115,17 @@ def _step_with_selection(
     late = late_reason(negotiation, around, rules)
     if late:
         # While the selection stands, as that it is late is forgotten with it.
+        around.add_failure(pending[0], seen, is_late=True)
         kept = find_held(negotiation, around, rules)
         if kept is not None:
-            return request_deallocation(kept, late)
+            return request_deallocation(kept, late)._replace(is_late=True)
         return clear(negotiation, seen, late, is_late=True)
     due_ns = selected_until_ns(negotiation, around, name, seen.spec.attempt, rules)
-    return Step(f"{WAITS_FOR_ALLOCATION}: {party_names(pending)} on {name}", None, name, due_ns)
+    message = f"{WAITS_FOR_ALLOCATION}: {party_names(pending)} on {name}"
+    if seen.spec.attempt:
+        since_ns = around.first_seen_ns("selected", (name, seen.spec.attempt))
+        message = f"{message} (since {time_text(since_ns)}, attempt {seen.spec.attempt + 1})"
+    return Step(message, None, name, due_ns)
 
 
 # With none selected
@@ -209,7 +215,8 @@ def _wait_after_refusals(
     kept = find_held(negotiation, around, rules)
     if kept is not None:
         return request_deallocation(kept, message)
-    return Step(message, None, None, again_ns)
+    # The driver may allocate or deallocate something before.
+    return Step(message, None, None, min(again_ns, around.now_ns + rules.refresh_ns))
 
 
 def _step_of_tree(
@@ -298,9 +305,11 @@ def _delay_in_vain_ns(
     if seen is None or seen.spec.round < 3:
         return 0
     count = len(all_nodes(negotiation, around, ranked.names()))
+    if count <= rules.nodes_max:
+        return 0
     rounds = -(-count // (each or rules.nodes_max))
-    times = (seen.spec.round - 1) // rounds
-    if count <= rules.nodes_max or not times:
+    times = (asked_rounds(seen, around) - 1) // rounds
+    if not times:
         return 0
     longest = max(PATIENCE_NS_MAX // rounds, rules.refresh_ns)
     return min(rules.refresh_ns << min(times - 1, 40), longest)

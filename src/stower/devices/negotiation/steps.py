@@ -29,7 +29,8 @@ class Step(NamedTuple):
     leaves it. `again_ns`: when to ask again though nothing has happened. `behind`: the pod that
     goes first: what is said about it may end the wait. `is_ready`: all that is left is to select
     the node, which waits for the other pods of the tree; `is_stalled`: nothing is expected soon, so
-    that other pods of the tree must not keep devices. Whether a step that writes is one of several
+    that other pods of the tree must not keep devices; `is_late`: drivers did not allocate in time.
+    Whether a step that writes is one of several
     is for `has_next_step` to say."""
 
     message: str
@@ -39,6 +40,7 @@ class Step(NamedTuple):
     behind: str = ""
     is_ready: bool = False
     is_stalled: bool = False
+    is_late: bool = False
 
 
 def has_next_step(step: Step) -> bool:
@@ -66,14 +68,16 @@ def clear(
 ) -> Step:
     """Take the selection back. Where several drivers have to agree, it counts as a failed attempt
     (S5); `counts`: so does one of a pod group that cannot be placed; `is_late`: and one that was
-    waited for in vain, for which the next is waited for longer. With several claims, what drivers
-    said before that does not count any more: who does not allocate may not answer either."""
+    waited for in vain, for which the next is waited for longer. With several claims, of the pod or
+    of its tree, what drivers said before that does not count any more: a driver that does not
+    allocate may not answer either."""
     spec: dict[str, Any] = {"selectedNode": ""}
     if counts or is_late or len(negotiation.drivers) > 1:
         spec["attempt"] = seen.spec.attempt + 1
-    if is_late and len(negotiation.parties) > 1:
+    if is_late and (len(negotiation.parties) > 1 or negotiation.tree is not None):
         spec["round"] = seen.spec.round + 1
-    return Step(f"selected node withdrawn: {why}", patch_of(seen, {"spec": spec}), "")
+    message = f"selected node withdrawn: {why}"
+    return Step(message, patch_of(seen, {"spec": spec}), "", is_late=is_late)
 
 
 def clear_if_selected(
