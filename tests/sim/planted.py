@@ -53,7 +53,7 @@ from stower.state.devices import Devices
 from stower.state.labels import LabelColumns
 from stower.state.node_rows import NodeRows
 from stower.state.ties import TieBreaker
-from stower.vms import approval, enforcer
+from stower.vms import approval
 from stower.vms.nodes import Use
 from stower.warm.placeholders import PlaceholderManager
 from stower.warm.repositioning import Repositioner
@@ -458,13 +458,12 @@ def above_any_watermark() -> AbstractContextManager[Any]:
 
 
 def half_the_watermark() -> AbstractContextManager[Any]:
-    """Nodes have half the watermark that targets are chosen by."""
-    whole = enforcer.node_state
+    """VMs leave nodes above half of the watermark that targets are chosen by."""
 
-    def node_state(node: Any, watermark: float, *more: Any) -> Any:
-        return whole(node, watermark / 2, *more)
+    def excess(use: Use) -> int:
+        return max(use.reserved - use.migrating - use.watermark // 2, 0)
 
-    return patch.object(enforcer, "node_state", node_state)
+    return patch.object(Use, "excess_over_watermark", property(excess))
 
 
 def a_column_for_each_resource() -> AbstractContextManager[Any]:
@@ -504,9 +503,9 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "preemptions": (Planted(one_victim_too_many, 13), Planted(nominated_pods_sleep, 12)),
     "admissions": (Planted(room_of_leaving_pods, 0), Planted(selectors_ignored, 0)),
     "approvals": (Planted(granted_whole, 10), Planted(asked_once, 10)),
-    "migrations": (Planted(above_any_watermark, 0), Planted(half_the_watermark, 10)),
+    "migrations": (Planted(above_any_watermark, 4), Planted(half_the_watermark, 5)),
     "leaks": (Planted(a_column_for_each_resource, 0), Planted(a_column_for_each_label, 0)),
-    "machines": (Planted(target_left, 5), Planted(all_at_once, 0), Planted(source_left, 0)),
+    "machines": (Planted(target_left, 5), Planted(all_at_once, 0), Planted(source_left, 10)),
     "room": (Planted(wanted_less, 0), Planted(ports_shared, 5)),
     "bindings": (Planted(confirmation_missed, 0), Planted(moved, 3)),
     "futile-allocations": (Planted(groups_ask_at_once, 26), Planted(members_ask_alone, 9)),

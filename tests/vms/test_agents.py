@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stower.framework.writes import AgentAnswer
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.vms.rig import APPROVED, REQUESTED, Rig, amount, changed, vm_pod
 
 JSON = "application/json"
@@ -99,15 +99,45 @@ def test_who_waits_for_a_pod_hears_that_it_is_gone() -> None:
         (request(amount(1, 1), version=9), 400,
          "protocol version mismatch: need v5.0 but got <unknown = v5.0 + 2>"),
         (request(amount(1, 1), name="nobody"), 404, "pod not found"),
+        (request('{"vCPUs":-1,"mem":"1Gi"}'), 400,
+         "resources.vCPUs: must not be negative, got -1"),
+        (request('{"vCPUs":1,"mem":"-1Gi"}'), 400,
+         "resources.mem: must not be negative, got -1Gi"),
+        (request(amount(1, 1), '{"vCPUs":"5000000000m","mem":"1Gi"}'), 400,
+         "lastPermit.vCPUs: 5000000000m is more than a VM can have"),
+        (request('{"vCPUs":1,"mem":"9Ei"}'), 400, "resources.mem: 9Ei is more than a VM can have"),
+        (request(amount(65, 1), name="runs-pod"), 400,
+         "resources.vCPUs: 65 is more than the VM's maximum 64"),
+        (request(amount(1, 129), name="runs-pod"), 400,
+         "resources.mem: 129Gi is more than the VM's maximum 128Gi"),
         (request(amount(1, 1), name="waits-pod"), 404, "pod's node is unknown"),
         (request(amount(1, 1), name="plain"), 400, "pod is not associated with a VM"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(body: bytes, status: int, said: str) -> None:
-    rig = Rig().start(make_pod("plain", node="n1"), vm_pod("waits", use=(60, 1)))
+    runs = vm_pod("runs", node="n1", use=(1, 1))
+    rig = Rig().start(make_pod("plain", node="n1"), vm_pod("waits", use=(60, 1)), runs)
+    rig.patches()
     answer = rig.ask(body)
     assert answer is not None
     assert (status, said) == (answer.status, answer.body)
+    assert [] == rig.patches()
+
+
+@pytest.mark.behaviour("S4.11")
+def test_what_an_agent_says_that_it_was_permitted_is_not_written_where_the_node_has_no_room() -> (
+    None
+):
+    """It may come from an agent that has it from a scheduler of another time."""
+    rig = Rig(make_node("n1", cpu="4", memory="8Gi")).start(
+        vm_pod("vm1", node="n1", use=(1, 2)), make_pod("other", node="n1", cpu="2", memory="1Gi")
+    )
+    rig.advance(2).patches()
+    rig.ask(request(amount(2, 2), amount(3, 2)))
+    assert all(amount(3, 2) not in str(patch.operations) for patch in rig.patches())
+    assert rig.reserved() == (2000 + 2000, 3 << 30)
+    rig.ask(request(amount(1, 2), amount(2, 2)))
+    assert any(amount(2, 2) in str(patch.operations) for patch in rig.patches()), "that it has"
 
 
 @pytest.mark.behaviour("S4.28")

@@ -9,6 +9,7 @@ import pytest
 from stower.framework.events import Hold, Listed, Observed, WatchType
 from stower.framework.writes import Bind
 from stower.model.errors import InvalidObject
+from stower.vms.amounts import read_resources
 from tests.builders import make_node, make_pod
 from tests.vms.rig import APPROVED, Rig, amount, changed, virtual_machine, vm_pod
 
@@ -44,6 +45,33 @@ def test_less_is_granted_at_once() -> None:
     rig.put(changed(pod, requested=amount(1, 2)))
     assert amount(1, 2) == rig.approved()
     assert (1000, 2 * GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.20")
+def test_less_of_one_resource_is_granted_at_once_where_another_is_short() -> None:
+    rig = Rig(make_node("n1", cpu="10", memory="10Gi"))
+    pod = vm_pod(node="n1", use=(4, 8), requested=(4, 20), approved=(4, 8))
+    rig.start(pod)
+    assert amount(4, 10) == rig.approved()
+    rig.advance(0.2).put(changed(rig.pod(pod.metadata.uid), requested=amount(2, 20)))
+    assert amount(2, 10) == rig.advance(0.8).approved(), "a second after the last patch"
+    rig.advance(60)
+    rig.put(changed(rig.pod(pod.metadata.uid), requested=amount(1, 20)))
+    assert amount(1, 10) == rig.approved()
+
+
+@pytest.mark.behaviour("S4.20")
+def test_less_of_one_resource_is_granted_on_a_node_that_is_over_full_in_another() -> None:
+    """Memory was granted by a write without an answer; then a stranger took the room."""
+    rig = Rig(make_node("n1", cpu="10", memory="10Gi"))
+    rig.fails = [504]
+    pod = vm_pod(node="n1", use=(4, 4), requested=(4, 8), approved=(4, 4))
+    rig.start(pod)
+    rig.put(make_pod("stranger", node="n1", cpu="1", memory="4Gi"))
+    rig.advance(5).put(changed(pod, requested=amount(2, 8)))
+    assert 2000 == read_resources(rig.approved() or "").cpu
+    approved = read_resources(rig.advance(6).approved() or "")
+    assert (2000, 6 * GI) == (approved.cpu, approved.memory), "what is free is granted"
 
 
 @pytest.mark.behaviour("S4.21")
@@ -463,7 +491,8 @@ def test_no_more_objects_than_workers_are_looked_at_at_once() -> None:
 
 @pytest.mark.behaviour("S4.12")
 def test_a_node_is_looked_at_after_its_pods() -> None:
-    rig = Rig(make_node("n1", cpu="4", memory="64Gi")).start()
+    nodes = [make_node(name, cpu="4", memory="64Gi") for name in ("n1", "n2")]
+    rig = Rig(*nodes).start()
     rig.put(vm_pod("vm1", node="n1", use=(2, 2), moves=True))
     rig.put(vm_pod("vm2", node="n1", use=(1.8, 2), moves=True, created=1))
     assert ["schedplugin-vm1-pod"] == rig.migrations()

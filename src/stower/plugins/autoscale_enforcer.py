@@ -34,8 +34,9 @@ from stower.vms.config import SHIPPED, BadConfig, Config, config_of
 from stower.vms.controller import VmScheduling
 from stower.vms.enforcer import Refusal
 from stower.vms.ledger import RowRoom, amounts_of
+from stower.vms.migrations import PREFIX
 from stower.vms.notes import ERROR
-from stower.vms.pods import PodState
+from stower.vms.pods import PodState, migration_owner
 from stower.vms.scoring import fractions, scores
 
 CPU, MEMORY = "cpu", "memory"
@@ -99,16 +100,26 @@ class AutoscaleEnforcer(Plugin):
         """Rejects nodes (code 1) without room for the pod's CPU or memory."""
         cpu, memory = amounts_of(pod) or (0, 0)
         ledger, rows = self._vm_scheduling(state).ledger, state.all_rows
-        is_exceeded = ledger.cpu[rows] + cpu > state.column(CPU).allocatable[rows]
-        is_exceeded |= ledger.memory[rows] + memory > state.column(MEMORY).allocatable[rows]
+        is_exceeded = ledger.cpu[rows] + cpu > self._limit(pod, state, CPU)[rows]
+        is_exceeded |= ledger.memory[rows] + memory > self._limit(pod, state, MEMORY)[rows]
         return is_exceeded.astype(np.int64)
+
+    def _limit(self, pod: Pod, state: ClusterState, resource: str) -> Ints:
+        """Returns how much of a resource may be reserved on each row: all that there is; for a VM
+        that leaves a node above its watermark, up to the watermark of the next one."""
+        allocatable = state.column(resource).allocatable
+        owner = migration_owner(pod)
+        if owner is None or not owner.controller or not owner.name.startswith(PREFIX):
+            return allocatable
+        limit: Ints = (allocatable.astype(np.float64) * self.config.watermark).astype(np.int64)
+        return limit
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
         """Returns dry runs that count amounts."""
         need, ledger = amounts_of(pod) or (0, 0), self._vm_scheduling(state).ledger
-        cpu, memory = state.column(CPU).allocatable, state.column(MEMORY).allocatable
+        cpu, memory = self._limit(pod, state, CPU), self._limit(pod, state, MEMORY)
         return lambda row: RowRoom(ledger, row, need, (int(cpu[row]), int(memory[row])))
 
     def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
@@ -154,7 +165,7 @@ class AutoscaleEnforcer(Plugin):
         for name, needed, reserved_by_row in zip(
             (CPU, MEMORY), amounts, (ledger.cpu, ledger.memory), strict=True
         ):
-            reserved, total = int(reserved_by_row[row]), int(state.column(name).allocatable[row])
+            reserved, total = int(reserved_by_row[row]), int(self._limit(pod, state, name)[row])
             if reserved + needed > total:
                 shortages.append((name, needed, reserved, total))
         return shortages

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from stower.sim.script import AddVm, AnyHappening, Script
+from stower.sim.script import AnyHappening, Script
 
 
 class KnownFinding(NamedTuple):
@@ -24,19 +24,7 @@ class KnownFinding(NamedTuple):
     script: str
 
 
-KNOWN_FINDINGS: Final = (
-    # A node sends its VMs to a node that is then above its own watermark, which sends them back.
-    KnownFinding(
-        "migrations",
-        (AddVm,),
-        re.compile(
-            r"VM \S+ migrated \d+ times in \d+ s while loads stood still, (each|[1-9]\d* of them) "
-            r"from a node above its watermark, .*"
-        ),
-        38,
-        "vms-move-to-and-fro.json",
-    ),
-)
+KNOWN_FINDINGS: Final[tuple[KnownFinding, ...]] = ()
 _TIME: Final = re.compile(r"at [\d.]+ s: ")
 
 

@@ -86,13 +86,14 @@ class Trial:
         checkers: Sequence[type[Checker]] = CHECKERS,
         recording: Recording | None = None,
         is_reporting: bool = False,
-        known: Sequence[KnownFinding] = KNOWN_FINDINGS,
+        known: Sequence[KnownFinding] | None = None,
         on_time: Callable[[int, int], None] = lambda now_ns, end_ns: None,
     ) -> None:
-        """`known`: findings that do not end the run; `on_time`: told now and then of the virtual
-        time, and when the run ends. Raises InvalidObject for an invalid configuration."""
+        """`known`: findings that do not end the run, None: those that are listed; `on_time`: told
+        now and then of the virtual time, and when the run ends. Raises InvalidObject for an invalid
+        configuration."""
         self._on_time = on_time
-        self._known = known
+        self._known = KNOWN_FINDINGS if known is None else known
         self._found: list[KnownFinding] = []
         self.script = script
         self.seed = script.seed

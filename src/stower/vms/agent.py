@@ -6,21 +6,41 @@ Source: seed 004; neondatabase/autoscaling pkg/plugin/run.go, pkg/api.
 """
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from stower.framework.writes import JsonPatchObject
 from stower.model.kinds import Pod, VirtualMachine
 from stower.model.times import SECOND_NS
-from stower.vms.amounts import BadAmount, Resources, resources_of, resources_text
-from stower.vms.approval import annotation_path
+from stower.vms.amounts import (
+    CPU_MASK,
+    BadAmount,
+    Resources,
+    cpu_value,
+    memory_value,
+    quantity,
+    resources_of,
+    resources_text,
+)
+from stower.vms.approval import annotation_path, raise_reserved
 from stower.vms.enforcer import Answer, Enforcer
 from stower.vms.figures import REQUEST_RESULTS, REQUESTS
 from stower.vms.notes import ERROR, INFO, WARN
-from stower.vms.pods import APPROVED, REQUESTED, UNIT, BadPod, pod_state, vm_owner
+from stower.vms.pods import (
+    APPROVED,
+    REQUESTED,
+    UNIT,
+    BadPod,
+    largest_size,
+    pod_state,
+    vm_owner,
+)
 
 PORT: Final = 10299
 BODY_BYTES_MAX: Final = 1024
+MEMORY_MAX: Final = 2**63 - 2  # larger quantities are cut off just above it
 WAIT_NS: Final = SECOND_NS
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
@@ -45,7 +65,8 @@ class PodWait(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What an agent asks for. `permit`: what it was permitted last, None where that is nothing."""
+    """What an agent asks for. `permit`: what it was permitted last, None where that is nothing;
+    `fault`: the field whose amount makes no sense, and why."""
 
     version: int
     namespace: str
@@ -53,6 +74,7 @@ class Request(NamedTuple):
     unit: Resources
     wanted: Resources
     permit: Resources | None
+    fault: str = ""
 
 
 class _RefusedError(Exception):
@@ -116,9 +138,26 @@ def read_request(body: bytes) -> Request | None:
             version, namespace, name, resources_of(fields.get("computeunit")),
             resources_of(fields.get("resources")),
             resources_of(permit) if permit is not None else None,
+            next(_amount_faults(fields), ""),
         )  # fmt: skip
     except (ValueError, RecursionError, BadAmount):
         return None
+
+
+def _amount_faults(fields: dict[str, Any]) -> Iterator[str]:
+    """Yields amounts that no VM can have: negative, or more than an annotation can hold."""
+    for path in ("computeUnit", "resources", "lastPermit"):
+        amounts = _fields(fields.get(path.lower()))
+        for name, per, most in (("vCPUs", 1000, CPU_MASK), ("mem", 1, MEMORY_MAX)):
+            given = amounts.get(name.lower())
+            found = quantity(msgspec.Raw(msgspec.json.encode(given)))
+            if found is None:
+                continue
+            amount = found.milli_value() if per == 1000 else found.value()
+            if amount < 0:
+                yield f"{path}.{name}: must not be negative, got {given}"
+            elif amount > most:
+                yield f"{path}.{name}: {given} is more than a VM can have"
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -142,6 +181,8 @@ def _check(request: Request) -> None:
         if not amount:
             why = f"computeUnit fields must be non-zero: {name} must be non-zero"
             raise _RefusedError(400, why)
+    if request.fault:
+        raise _RefusedError(400, request.fault)
 
 
 def _handle(
@@ -162,8 +203,9 @@ def _handle(
     if vm is None:
         notes.add(ERROR, "Received request for non-VM Pod", key)
         raise _RefusedError(400, "pod is not associated with a VM")
+    _check_bounds(request, pod)
     heard = listen(pod.metadata.uid)
-    wanted = _annotations(request)
+    wanted = _annotations(request, _checked_permit(enforcer, pod, request.permit))
     own = pod.metadata.annotations or {}
     if any(own.get(name) != value for name, value in wanted.items()):
         operations: list[dict[str, Any]] = [
@@ -186,10 +228,44 @@ def _handle(
     return (yield from _wait_for_grant(enforcer, request, find, listen, heard))
 
 
-def _annotations(request: Request) -> dict[str, str]:
+def _check_bounds(request: Request, pod: Pod) -> None:
+    """Raises _RefusedError for more than the VM may ever have."""
+    try:
+        most = largest_size(pod)
+    except BadPod:
+        return  # nothing is granted to it anyway
+    for name, wanted, bound, text in (
+        ("vCPUs", request.wanted.cpu, most.cpu, cpu_value),
+        ("mem", request.wanted.memory, most.memory, memory_value),
+    ):
+        if bound and wanted > bound:
+            why = f"{text(wanted)} is more than the VM's maximum {text(bound)}"
+            raise _RefusedError(400, f"resources.{name}: {why}")
+
+
+def _checked_permit(enforcer: Enforcer, pod: Pod, permit: Resources | None) -> Resources | None:
+    """Returns what the agent was permitted last, if it is counted on the node or has room there,
+    where it counts then; None for nothing, and for what would be more than the node has."""
+    known = enforcer.nodes.get(pod.spec.node_name)
+    held = known.node.pods.get(pod.metadata.uid) if known is not None else None
+    if permit is None or known is None or held is None:
+        return None
+    raised = raise_reserved(held, permit)
+    if raised == held:
+        return permit
+    before = known.node.is_over
+    known.node.update(raised)
+    if known.node.is_over and not before:
+        known.node.update(held)
+        return None
+    enforcer.changed(pod.metadata.uid)
+    return permit if not before else None
+
+
+def _annotations(request: Request, permit: Resources | None) -> dict[str, str]:
     found = {UNIT: resources_text(request.unit), REQUESTED: resources_text(request.wanted)}
-    if request.permit is not None:
-        found[APPROVED] = resources_text(request.permit)
+    if permit is not None:
+        found[APPROVED] = resources_text(permit)
     return found
 
 

@@ -38,10 +38,12 @@ INVALID: Final = 422  # a `test` of the patch has failed
 
 
 class _Grant(NamedTuple):
-    """What is to be written for a pod. `short`: it would like more than there is."""
+    """The approval that is written for a pod. `short`: the pod requests more than there is;
+    `replaces`: the approval that it relies on, None where it relies on none."""
 
     pod: PodState
     short: bool
+    replaces: str | None = None
 
 
 class _Counted(NamedTuple):
@@ -85,7 +87,7 @@ def handle_pod(
     if known is None:
         return Result(0, f'pod\'s node "{node_name}" is not present in local state')
     try:
-        counted = _Counted(state, _raise_reserved(_raise_reserved(state, of_vm), least))
+        counted = _Counted(state, raise_reserved(raise_reserved(state, of_vm), least))
         return _update(enforcer, event, pod, counted, known)
     finally:
         enforcer.on_node_change(known)
@@ -103,6 +105,8 @@ def _update(
         notes.add(INFO, "Updated Pod in local state", pod.key)
     else:
         known.node.add(held)
+        if enforcer.targets is not None:
+            enforcer.targets.on_pod(held)
         notes.add(INFO, "Added Pod to local state", pod.key)
     enforcer.changed(uid)
     if not state.vm or pod.spec.scheduler_name != enforcer.config.scheduler_name:
@@ -113,11 +117,12 @@ def _update(
         elif not state.migratable:
             text = "Canceling previously wanted migration because Pod is not migratable"
             notes.add(WARN, text, pod.key)
-            del known.requested[uid]
+            enforcer.cancel_request(known, state)
         elif enforcer.rest_ns(state):
             text = "Canceling previously wanted migration because the last one failed"
             notes.add(INFO, text, pod.key)
-            del known.requested[uid]  # the node is looked at again: others may leave meanwhile
+            # The node is looked at again: others may leave meanwhile.
+            enforcer.cancel_request(known, state)
         elif enforcer.is_asked(state):
             return Result(AGAIN_NS)  # it has yet to show on the pod
         elif enforcer.can_migrate(known, state):
@@ -135,7 +140,7 @@ def _update(
     return _approve(enforcer, pod, counted, known)
 
 
-def _raise_reserved(state: PodState, least: Resources) -> PodState:
+def raise_reserved(state: PodState, least: Resources) -> PodState:
     """The pod with no less set aside than that."""
     if state.cpu.reserved >= least.cpu and state.memory.reserved >= least.memory:
         return state
@@ -145,13 +150,15 @@ def _raise_reserved(state: PodState, least: Resources) -> PodState:
     )
 
 
-def _is_too_late(node: VmNode, granted: PodState, state: PodState) -> bool:
-    """Whether there is no room any more for what was granted before and does not show on the pod:
-    by a write of which nobody knows what became of it, or by one that the VM shows. Where the VM
-    still shows it, nothing is to be written; else what is known of the VM is out of date."""
-    return (node.cpu.is_over and granted.cpu.reserved > state.cpu.reserved) or (
-        node.memory.is_over and granted.memory.reserved > state.memory.reserved
-    )
+def _without_late(node: VmNode, granted: PodState, state: PodState) -> PodState:
+    """Returns the grant without what was granted before, does not show on the pod, and has no room
+    any more: by a write of which nobody knows what became of it, or by one that the VM shows. Where
+    the VM still shows it, nothing is to be written; else what is known of the VM is out of date."""
+    if node.cpu.is_over and granted.cpu.reserved > state.cpu.reserved:
+        granted = granted._replace(cpu=granted.cpu._replace(reserved=state.cpu.reserved))
+    if node.memory.is_over and granted.memory.reserved > state.memory.reserved:
+        granted = granted._replace(memory=granted.memory._replace(reserved=state.memory.reserved))
+    return granted
 
 
 def _approve(enforcer: Enforcer, pod: Pod, counted: _Counted, known: TrackedNode) -> Result | Steps:
@@ -169,9 +176,13 @@ def _approve(enforcer: Enforcer, pod: Pod, counted: _Counted, known: TrackedNode
         if short:
             notes.add(WARN, "Unable to satisfy requested resources for Pod", pod.key)
         return Result(AGAIN_NS, SHORT) if short else Result()
-    if _is_too_late(known.node, granted, state):
+    in_time = _without_late(known.node, granted, state)
+    if in_time != granted and (in_time == state or not is_said):
         notes.add(WARN, "Not patching VirtualMachine again because its Node is over full", pod.key)
         return Result(AGAIN_NS, SHORT)
+    # What was granted and does not show may be approved by now: then nothing is taken back.
+    replaces = (pod.metadata.annotations or {})[APPROVED] if in_time != granted else None
+    granted = in_time
     last_ns = known.patched_ns.get(uid)
     wait_ns = enforcer.config.patch_retry_wait_seconds * SECOND_NS
     if last_ns is not None and enforcer.now_ns < last_ns + wait_ns:
@@ -181,9 +192,16 @@ def _approve(enforcer: Enforcer, pod: Pod, counted: _Counted, known: TrackedNode
             "Waiting.",
             pod.key,
         )
-        return Result(AGAIN_NS, SHORT) if short else Result(last_ns + wait_ns - enforcer.now_ns)
+        if not short:
+            return Result(last_ns + wait_ns - enforcer.now_ns)
+        # What is given back does not wait for what there is not enough of.
+        if granted.cpu.reserved < state.cpu.reserved or (
+            granted.memory.reserved < state.memory.reserved
+        ):
+            enforcer.requeue_pod_at(uid, last_ns + wait_ns)
+        return Result(AGAIN_NS, SHORT)
     # What it gives back may yet be in use, should the write be lost.
-    kept = _raise_reserved(granted, Resources(held.cpu.reserved, held.memory.reserved))
+    kept = raise_reserved(granted, Resources(held.cpu.reserved, held.memory.reserved))
     if kept != held:
         known.node.update(kept)
         enforcer.changed(uid)
@@ -197,7 +215,7 @@ def _approve(enforcer: Enforcer, pod: Pod, counted: _Counted, known: TrackedNode
         text = "Pod is missing approved resources annotation, patching VirtualMachine"
     notes.add(INFO, text, pod.key)
     known.patched_ns[uid] = enforcer.now_ns
-    return _patch(enforcer, pod, _Grant(granted, short))
+    return _patch(enforcer, pod, _Grant(granted, short, replaces))
 
 
 def _patch(enforcer: Enforcer, pod: Pod, grant: _Grant) -> Steps:
@@ -208,6 +226,8 @@ def _patch(enforcer: Enforcer, pod: Pod, grant: _Grant) -> Steps:
         for name in (UNIT, REQUESTED)
         if name in own
     ]
+    if grant.replaces is not None:
+        tests.append({"op": "test", "path": annotation_path(APPROVED), "value": grant.replaces})
     resources = Resources(grant.pod.cpu.reserved, grant.pod.memory.reserved)
     replace = {
         "op": "replace",
@@ -299,6 +319,7 @@ def _delete(enforcer: Enforcer, event: EventKind, pod: Pod) -> Result:
         elif exists and not expected:
             notes.add(WARN, "Deleting Pod that unexpectedly exists in local state", pod.key)
         known.requested.pop(uid, None)
+        enforcer.forget_target(uid)
         known.patched_ns.pop(uid, None)
         if known.node.remove(uid):
             notes.add(INFO, "Removed Pod from Node", pod.key)

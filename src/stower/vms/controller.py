@@ -65,7 +65,13 @@ class VmScheduling:
         self.entity_failed: EntityFailed = raise_error  # see EntityGuard
         self.queue = ReconcileQueue()
         self.ledger: Ledger
-        self.enforcer = Enforcer(config, self._requeue_pod, self._requeue_node, self._on_change)
+        self._retries: list[tuple[int, str]] = []  # when to reconcile which pod
+        self._retry_ns: dict[str, int] = {}  # the same by uid
+        self.enforcer = Enforcer(
+            config, self._requeue_pod, self._requeue_node, self._on_change, self._requeue_pod_at,
+            self._fits,
+        )  # fmt: skip
+        self._trial_scheduler: TrialScheduler | None = None
         self._written = PendingApprovals()
         self._approved = VmApprovals()
         self.ledger = Ledger(
@@ -96,7 +102,8 @@ class VmScheduling:
         state.placement_listeners.append(self)
 
     def attach(self, trial_scheduler: TrialScheduler) -> None:
-        """See Companion. Does nothing: the controller places no pods in trials."""
+        """See Companion."""
+        self._trial_scheduler = trial_scheduler
 
     # Events
 
@@ -278,6 +285,10 @@ class VmScheduling:
             _, uid = heappop(self._ends)
             if self._written.has_expired(uid, now_ns):
                 self._enqueue(Key(POD, uid), now_ns)
+        while self._retries and self._retries[0][0] <= now_ns:
+            _, uid = heappop(self._retries)
+            del self._retry_ns[uid]
+            self._enqueue(Key(POD, uid), now_ns)
         for _ in range(LOOKS_MAX):
             while self._ready:
                 task, answer = self._ready.popleft()
@@ -471,7 +482,7 @@ class VmScheduling:
         """See Companion."""
         is_shut = self._is_held or self.queue.processing_count >= self.config.reconcile_workers
         dues = [None if is_shut else self.queue.next_due_ns]
-        dues += [times[0][0] for times in (self._alarms, self._ends) if times]
+        dues += [times[0][0] for times in (self._alarms, self._ends, self._retries) if times]
         if self._awaited and not self.enforcer.is_started:
             dues.append(self._start_by_ns)
         found = [due for due in dues if due is not None]
@@ -489,7 +500,7 @@ class VmScheduling:
 
     def metrics(self) -> list[Metric]:
         """See Companion."""
-        return self.enforcer.figures.metrics(self.queue)
+        return self.enforcer.figures.metrics(self.queue, self.enforcer.nowhere)
 
     # Requests of agents
 
@@ -542,6 +553,21 @@ class VmScheduling:
                 f"could not requeue pod with UID {uid}: pod not found in watch store"
             )
         self._enqueue(key, self.enforcer.now_ns)
+
+    def _fits(self, uid: str, node_name: str) -> bool:
+        """Whether a pod would fit on another node, as if it had left its own."""
+        entry, row = self._state.pods.get(uid), self._state.row_of(node_name)
+        if entry is None or row < 0 or self._trial_scheduler is None:
+            return False
+        with self._state.trial():
+            if entry.row >= 0:
+                self._state.displace(entry)
+            return self._trial_scheduler.fits(entry, row)
+
+    def _requeue_pod_at(self, uid: str, at_ns: int) -> None:
+        if uid not in self._retry_ns:
+            self._retry_ns[uid] = at_ns
+            heappush(self._retries, (at_ns, uid))
 
     def _requeue_node(self, name: str) -> None:
         uid = self._by_name.get((NODE, name))

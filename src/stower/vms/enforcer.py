@@ -21,6 +21,7 @@ from stower.vms.migrations import CREATED_BY, ENDED, PREFIX, choose
 from stower.vms.nodes import InvalidHoldingError, VmNode, node_state
 from stower.vms.notes import ERROR, INFO, WARN, Notes
 from stower.vms.pods import BadPod, PodState, pod_state
+from stower.vms.targets import Fits, Targets
 
 EXPECTS: Final = (EventKind.MODIFIED, EventKind.DELETED)
 ASKED_NS: Final = 5 * SECOND_NS
@@ -28,6 +29,7 @@ FORGOTTEN_NS: Final = 60 * SECOND_NS
 # How long a VM rests after a migration that failed: doubled with each that follows, up to the most.
 REST_FIRST_NS: Final = 10 * SECOND_NS
 REST_MAX_NS: Final = 600 * SECOND_NS
+MOVED_REST_NS: Final = 300 * SECOND_NS  # after one that succeeded
 CAME: Final = (EventKind.ADDED, EventKind.MODIFIED)
 
 
@@ -81,9 +83,14 @@ class Enforcer:
         requeue_pod: Callable[[str], None],
         requeue_node: Callable[[str], None],
         changed: Callable[[str], None] = lambda uid: None,
+        requeue_pod_at: Callable[[str, int], None] = lambda uid, at_ns: None,
+        fits: Fits | None = None,
     ) -> None:
         """Each `requeue` has an object looked at again, as it is known, or raises NotFoundError;
-        `changed`: told of a pod whose amounts here may be others now."""
+        `changed`: told of a pod whose amounts here may be others now; `requeue_pod_at`: has a pod
+        reconciled at a time, in nanoseconds; `fits`: whether a pod fits on a node but for its
+        amounts; None: VMs leave a node whether or not there is another one for them, as with
+        neon."""
         self.config = config
         self.now_ns = 0
         self.nodes: dict[str, TrackedNode] = {}
@@ -102,7 +109,12 @@ class Enforcer:
         self.journal = Journal()
         self.dirty: dict[str, None] = {}  # names of nodes that have changed
         self.changed = changed
+        self.targets: Targets | None = None
+        if fits is not None:
+            self.targets = Targets(lambda: {n: k.node for n, k in self.nodes.items()}, fits)
+        self.nowhere: dict[str, str] = {}  # by node: what its VMs lack elsewhere
         self.requeue_pod = requeue_pod
+        self.requeue_pod_at = requeue_pod_at
         self._requeue_node = requeue_node
 
     def start(self, unseen: Iterable[str] = ()) -> None:
@@ -161,17 +173,45 @@ class Enforcer:
             self.requeue_pod(uid)
             known.requested[uid] = None
 
+        lacks: dict[str, str] = {}
+
+        def has_target(pod: PodState) -> bool:
+            if self.targets is None:
+                return True
+            found = self.targets.find(pod, known.node.name)
+            if found:
+                self.targets.plan(pod, found)
+            else:
+                lacks[pod.vm] = self.targets.lack(pod, known.node.name)
+            return bool(found)
+
         try:
             again_ns = choose(
-                known.node, known.requested, self.journal, request, self.notes, self.rest_ns
-            )
+                known.node, known.requested, self.journal, request, self.notes, self.rest_ns,
+                has_target,
+            )  # fmt: skip
+            self._note_nowhere(known, lacks)
         except NotFoundError as error:
             self.notes.add(ERROR, "Failed to requeue reconciling of candidate Pod")
             return Result(0, f"could not trigger live migrations: {error}")
         return Result(again_ns)
 
+    def _note_nowhere(self, known: TrackedNode, lacks: Mapping[str, str]) -> None:
+        """Records that VMs cannot leave a node that stays above its watermark."""
+        name = known.node.name
+        is_above = known.node.is_above_watermark and not known.requested
+        vm, lack = next(iter(lacks.items()), ("", "")) if is_above else ("", "")
+        if not vm:
+            self.nowhere.pop(name, None)
+            return
+        text = f"Nowhere to go for VirtualMachine {vm}: {lack}"
+        if self.nowhere.get(name) != text:
+            self.nowhere[name] = text
+            self.notes.add(WARN, text, name)
+
     def _drop(self, known: TrackedNode) -> None:
         name = known.node.name
+        self.nowhere.pop(name, None)
         for uid in [uid for uid, node in self.tentative.items() if node == name]:
             del self.tentative[uid]
         self.figures.forget(name)
@@ -197,11 +237,23 @@ class Enforcer:
         is_ours = CREATED_BY in (meta.labels or {})
         if is_ours and (was_moving or (event is EventKind.ADDED and not meta.deletion_timestamp)):
             self._note_end(f"{meta.namespace}/{obj.spec.vm_name}", phase)
+        if self.targets is not None and (event not in CAME or phase in ENDED):
+            self.targets.drop(f"{meta.namespace}/{obj.spec.vm_name}")
         if event in CAME and phase not in ENDED and (phase or is_ours):
             self.moving[meta.uid] = meta.key
         if event not in CAME or not is_ours or phase not in ENDED or meta.deletion_timestamp:
             return Result()
         return self._delete(obj)
+
+    def cancel_request(self, known: TrackedNode, pod: PodState) -> None:
+        """The pod is not to leave its node any more."""
+        del known.requested[pod.uid]
+        self.forget_target(pod.uid)
+
+    def forget_target(self, uid: str) -> None:
+        """The VM of the pod does not go where it was to go."""
+        if self.targets is not None:
+            self.targets.forget(uid)
 
     def is_asked(self, pod: PodState) -> bool:
         """Whether a migration of the pod is there, or was made a moment ago."""
@@ -215,7 +267,7 @@ class Enforcer:
         """Has a VM rest after a migration that failed: the next would fail as well, most likely,
         while others can leave the node."""
         if phase == "Succeeded":
-            self.resting.pop(vm, None)
+            self.resting[vm] = Rest(self.now_ns + MOVED_REST_NS, 0)
         elif phase == "Failed":
             before = self.resting.get(vm)
             failures = before.failures + 1 if before is not None else 1
@@ -308,6 +360,8 @@ class Enforcer:
             return Refusal("Error", f"panic: {error}")
         self.tentative[state.uid] = node_name
         self.notes.add(INFO, "Reserved tentatively scheduled Pod on Node", pod.key)
+        if self.targets is not None:
+            self.targets.on_pod(state)
         if known.node.is_over:
             self.figures.should_deny(known.node, False)
         return None

@@ -5,7 +5,7 @@ Source: neondatabase/autoscaling pkg/plugin/metrics.
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from stower.framework.companion import Metric, MetricKind, Sample
@@ -26,6 +26,7 @@ WAITS: Final = "autoscaling_plugin_reconcile_queue_wait_durations"
 DURATIONS: Final = "autoscaling_plugin_reconcile_duration_seconds"
 FAILING: Final = "autoscaling_plugin_reconcile_failing_objects"
 QUEUE: Final = "stower_vms_reconcile_queue"
+NOWHERE: Final = "stower_vms_nowhere_to_go"
 CPU_MILLI: Final = 1000
 
 Labels = tuple[tuple[str, str], ...]
@@ -153,8 +154,9 @@ class Figures:
                 found.append((NODE_MEMORY, named, float(memory[i])))
         return found
 
-    def metrics(self, queue: ReconcileQueue) -> list[Metric]:
-        """All of it, and how the queue is."""
+    def metrics(self, queue: ReconcileQueue, nowhere: Iterable[str] = ()) -> list[Metric]:
+        """All of it, and how the queue is. `nowhere`: the nodes above their watermark whose VMs
+        have nowhere to go."""
         samples: dict[str, list[Sample]] = {name: [] for name in HELP}
         for (name, labels), count in self.counters.items():
             samples[name].append(Sample(name, dict(labels), count))
@@ -178,6 +180,12 @@ class Figures:
         return [
             *found,
             Metric(QUEUE, "gauge", "Objects in the reconcile queue of VM scheduling", of_queue),
+            Metric(
+                NOWHERE,
+                "gauge",
+                "Nodes above their watermark of which no VM can migrate anywhere",
+                [Sample(NOWHERE, {"node": name}, 1) for name in nowhere],
+            ),
         ]
 
 

@@ -6,6 +6,7 @@ Source: seed 004; neondatabase/autoscaling pkg/plugin/migration.go, handle_vmmig
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from stower.model.times import SECOND_NS
 from stower.state.journal import Journal
 from stower.vms.nodes import VmNode
 from stower.vms.notes import INFO, WARN, Notes
@@ -14,6 +15,8 @@ from stower.vms.pods import VERSION, PodState
 CREATED_BY: Final = "autoscaling.neon.tech/created-by-scheduler"
 PREFIX: Final = "schedplugin-"
 ENDED: Final = ("Succeeded", "Failed")
+# Until targets are looked for again: other nodes may have more room then.
+TARGET_AGAIN_NS: Final = 10 * SECOND_NS
 
 
 def choose(
@@ -23,11 +26,13 @@ def choose(
     request: Callable[[str], None],
     notes: Notes,
     rest_ns: Callable[[PodState], int] = lambda pod: 0,
+    has_target: Callable[[PodState], bool] = lambda pod: True,
 ) -> int:
     """Have as many pods leave as bring the node to its watermark, the oldest first. requested: uids
     of those that are to leave already; `request` may raise, which ends it; `rest_ns`: how long a
-    pod is left alone. Returns when to choose again without any change, in ns from now: as some pods
-    may not leave yet; 0 for never."""
+    pod is left alone; `has_target`: whether the pod's VM has somewhere to go, where it counts then.
+    Returns when to choose again without any change, in ns from now: as some pods may not leave yet;
+    0 for never."""
     requested = list(requested)
     again_ns = 0
     if not requested and not node.is_above_watermark:
@@ -57,6 +62,9 @@ def choose(
                 again_ns = min(again_ns, left_ns) if again_ns else left_ns
                 text = "Skipping potential migration of candidate Pod because its last one failed"
                 notes.add(INFO, text, pod.name)
+                continue
+            if not has_target(pod):
+                again_ns = min(again_ns, TARGET_AGAIN_NS) if again_ns else TARGET_AGAIN_NS
                 continue
             notes.add(INFO, "Internally triggering migration for candidate Pod", pod.name)
             request(pod.uid)

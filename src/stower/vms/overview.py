@@ -3,7 +3,7 @@
 Computed from the API objects alone, as a scheduler reads them. No decision depends on it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -51,9 +51,10 @@ def overview(
     vms: Iterable[VirtualMachine],
     migrations: Iterable[VirtualMachineMigration],
     which: str = "",
+    stuck: Mapping[str, str] | None = None,
 ) -> list[VmState] | None:
     """All VMs, or those of a name (namespace/name, or the name alone), or on a node. None where
-    there is no such VM."""
+    there is no such VM. `stuck`: what VMs lack, by key, that would migrate if they could."""
     runners: dict[str, list[Pod]] = {}
     for pod in pods:
         owner = vm_owner(pod)
@@ -67,6 +68,11 @@ def overview(
             moves.setdefault(key, []).append(one)
     names = sorted({**known, **runners})
     found = [_state(n, known.get(n), runners.get(n, []), moves.get(n, [])) for n in names]
+    for i, state in enumerate(found):
+        lack = (stuck or {}).get(state.vm)
+        if lack and not state.migration and not state.message:
+            text = f"nowhere to go from a node above its watermark: {lack}"
+            found[i] = msgspec.structs.replace(state, message=text)
     if not which:
         return found
     chosen = [s for s in found if which in (s.vm, s.vm.partition("/")[2], s.node)]

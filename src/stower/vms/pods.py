@@ -172,13 +172,30 @@ def resources_in_use(pod: Pod) -> Resources:
     return found
 
 
-@lru_cache(maxsize=65_536)
+def largest_size(pod: Pod) -> Resources:
+    """What the VM may have at most; 0 where that is not said. Raises BadPod."""
+    return _read_annotation(pod, RESOURCES, _read_most) or Resources()
+
+
 def _read_use(text: str) -> Resources:
+    return _read_bounds(text)[BOUNDS.index("use")]
+
+
+def _read_most(text: str) -> Resources:
+    return _read_bounds(text)[BOUNDS.index("max")]
+
+
+@lru_cache(maxsize=65_536)
+def _read_bounds(text: str) -> tuple[Resources, ...]:
+    """The VM's size at its minimum, at its maximum and now."""
     fields = read_fields(text)
     cpus, slots = (_read_optional_fields(fields.get(name)) for name in ("cpus", "memoryslots"))
-    use = [milli_cpu(cpus.get(name)) for name in BOUNDS][-1]
-    count = [whole_number(slots.get(name)) for name in BOUNDS][-1]
-    return Resources(use, whole_bytes(fields.get("memoryslotsize")) * count & MEMORY_MASK)
+    sizes = [milli_cpu(cpus.get(name)) for name in BOUNDS]
+    counts = [whole_number(slots.get(name)) for name in BOUNDS]
+    slot = whole_bytes(fields.get("memoryslotsize"))
+    return tuple(
+        Resources(cpu, slot * count & MEMORY_MASK) for cpu, count in zip(sizes, counts, strict=True)
+    )
 
 
 @lru_cache(maxsize=65_536)

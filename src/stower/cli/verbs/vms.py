@@ -8,6 +8,8 @@ from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, requested_name
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.model.kinds import VirtualMachine, VirtualMachineMigration
+from stower.vms.config import SHIPPED
+from stower.vms.nowhere import find_stuck
 from stower.vms.overview import Size, VmState, overview
 
 NAME = "vms"
@@ -24,7 +26,8 @@ Examples:
   kubectl get nodes,pods,neonvm,neonvmm -A -o json | stower vms all -
 
 Name a VM with or without its namespace; `all` selects every VM. The exit code is 2 if there is
-neither such a VM nor such a node with VMs.
+neither such a VM nor such a node with VMs. The notes say what VMs lack that should leave a node
+above its watermark and have nowhere to go.
 """
 
 
@@ -33,6 +36,14 @@ def run(
         str, typer.Argument(metavar="[VM|NODE]", help="VM to show, or node whose VMs are shown.")
     ] = ALL,
     inputs: Inputs = None,
+    watermark: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            max=1.0,
+            help="Share of a node above which VMs leave it, as in the scheduler's configuration.",
+        ),
+    ] = SHIPPED.watermark,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
@@ -44,7 +55,7 @@ def run(
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     vms = [obj for obj in work.related if isinstance(obj, VirtualMachine)]
     moves = [obj for obj in work.related if isinstance(obj, VirtualMachineMigration)]
-    found = overview(pods, vms, moves, name)
+    found = overview(pods, vms, moves, name, find_stuck(work.nodes, pods, vms, watermark))
     if found is None:
         raise bad_input(f"got {which!r}, want the name of a VM or of a node with VMs")
     if output is Output.TABLE:
