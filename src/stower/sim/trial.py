@@ -105,9 +105,7 @@ class Trial:
         configuration = configuration_for(script, configuration)
         self.build: Callable[[], Engine] = lambda: build_engine(configuration, seed=self.seed)
         self.collector = ReportCollector(self.server, self.seed) if is_reporting else None
-        self.build_scheduler = (
-            self.build if self.collector is None else self.collector.builder(configuration)
-        )
+        self.build_scheduler = self._builder(configuration)
         self.steps = 0
         self._recording = recording
         self._last: deque[tuple[int, str, Event, list[Write]]] = deque(maxlen=LAST_STEPS)
@@ -165,6 +163,12 @@ class Trial:
             tuple(f"{row.law} (issue {row.issue})" for row in self._found),
         )
 
+    def _builder(self, configuration: Mapping[str, Any] | None) -> Callable[[], Engine]:
+        """Returns a function that builds the engines of a scheduler, timed where runs report."""
+        if self.collector is not None:
+            return self.collector.builder(configuration)
+        return lambda: build_engine(configuration, seed=self.seed)
+
     def add_scheduler(self, profile: str = "") -> SchedulerProcess:
         """One more candidate for leadership; with a profile of that name and a Lease of its own,
         unless that is ""."""
@@ -172,7 +176,7 @@ class Trial:
         build, lease = self.build_scheduler, "stower"
         if profile:
             configuration, lease = configuration_of_profile(profile), profile
-            build = lambda: build_engine(configuration, seed=self.seed)  # noqa: E731
+            build = self._builder(configuration)
         scheduler = SchedulerProcess(
             name, self.agenda, self.server, self._chance(name), self._weather,
             build, self._on_step, self._recording, self.collector, lease,
