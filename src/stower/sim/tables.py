@@ -35,6 +35,7 @@ BOUNDED: Final = {
     "engine._nodes.groups._by_root[].outlasts": "the last search of each tree",
     "engine.state._touched": "rows",
     "engine.state.columns[]": "rows",
+    "engine.state.pods[].rank": "one of four numbers for each pod",
     "engine.state.pod_table.entries": "as many as there were pods at once",
     "engine.state.pod_table._free_slots": "as many as there were pods at once",
     "engine.state._idle_columns": "SHAPES_MAX: columns that only shapes have",
