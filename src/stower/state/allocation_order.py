@@ -5,11 +5,7 @@ same order among allocations that they have seen being written. Allocations that
 have the same place: which of them was written first is unknown.
 """
 
-from typing import Final
-
-from stower.model.kinds.resource_claim import ResourceClaim
-
-OF_DRIVER: Final = "/allocated"  # ends the finalizers of drivers that negotiate
+from stower.model.kinds.resource_claim import ALLOCATED, ResourceClaim
 
 
 class AllocationOrder:
@@ -61,7 +57,7 @@ class AllocationOrder:
 
     def _count(self, claim: ResourceClaim, sign: int) -> None:
         for finalizer in claim.metadata.finalizers or ():
-            if finalizer.endswith(OF_DRIVER):
+            if finalizer.endswith(ALLOCATED):
                 self._changes += 1
                 count = self._by_driver.pop(finalizer, (0, 0))[0] + sign
                 if count:

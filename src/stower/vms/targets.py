@@ -53,22 +53,16 @@ class Targets:
 
     def find(self, pod: PodState, source: str) -> str:
         """Returns the node with the most room for the pod's VM, "" where there is none."""
+        inbound: dict[str, list[Inbound]] = {}
+        for vm, one in self._inbound.items():
+            if vm != pod.vm:
+                inbound.setdefault(one.node, []).append(one)
         rooms = sorted(
             (-room, name)
-            for name, room in ((name, self._room(pod, name)) for name in self._nodes())
-            if name != source and room >= 0
+            for name, node in self._nodes().items()
+            if name != source and (room := _least_room(node, pod, inbound.get(name, []))) >= 0
         )
         return next((name for _, name in rooms if self._fits(pod.uid, name)), "")
-
-    def _room(self, pod: PodState, name: str) -> float:
-        """Returns the share of the node that is left below its watermark with the pod, of the
-        resource of which less is left; negative where the pod has no room."""
-        node = self._nodes()[name]
-        inbound = [one for vm, one in self._inbound.items() if one.node == name and vm != pod.vm]
-        return min(
-            _room(node.cpu, pod.cpu, [one.cpu for one in inbound]),
-            _room(node.memory, pod.memory, [one.memory for one in inbound]),
-        )
 
     def lack(self, pod: PodState, source: str) -> str:
         """Returns what the pod's VM lacks on the other nodes, for people."""
@@ -90,6 +84,15 @@ class Targets:
             if left < 0
         ]
         return "needs " + "; ".join(parts)
+
+
+def _least_room(node: VmNode, pod: PodState, inbound: list[Inbound]) -> float:
+    """Returns the share of the node that is left below its watermark with the pod, of the resource
+    of which less is left; negative where the pod has no room."""
+    return min(
+        _room(node.cpu, pod.cpu, [one.cpu for one in inbound]),
+        _room(node.memory, pod.memory, [one.memory for one in inbound]),
+    )
 
 
 def _room(use: Use, own: Holding, inbound: list[Holding]) -> float:

@@ -14,13 +14,12 @@ from stower.model.derived import Derived
 from stower.model.kinds import Pod, PodScheduling, ResourceClaim, ResourceClass
 from stower.model.kinds.pod_scheduling import ClaimScheduling
 from stower.model.kinds.resource_claim import (
+    ALLOCATED,
     ALLOCATION_MODE,
     DEALLOCATION_REQUESTED,
     IMMEDIATE,
     POD_CLAIM_NAME,
 )
-
-ALLOCATED: Final = "/allocated"  # ends the finalizer of a driver
 
 
 def finalizer_of(driver: str) -> str:

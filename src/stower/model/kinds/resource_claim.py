@@ -26,6 +26,7 @@ ALLOCATION_MODE: Final = "stower.dev/allocation-mode"
 IMMEDIATE: Final = "Immediate"
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 ALLOCATION_MODES: Final = (IMMEDIATE, WAIT_FOR_FIRST_CONSUMER)
+ALLOCATED: Final = "/allocated"  # ends the finalizer of a driver that negotiates
 # Its driver is to take the devices back once nobody uses them; the value says why.
 DEALLOCATION_REQUESTED: Final = "stower.dev/deallocation-requested"
 DEALLOCATION_REASON_MAX: Final = 256  # bytes
