@@ -224,6 +224,19 @@ def test_a_pod_takes_no_more_than_it_requests_until_the_vm_that_it_names_exists(
     assert 100 == int(rig.scheduling.ledger.cpu[0])
 
 
+@pytest.mark.behaviour("S4.1")
+@pytest.mark.parametrize("has_vms", [True, False])
+def test_the_log_says_where_virtual_machines_cannot_be_read(has_vms: bool) -> None:
+    rig = Rig()
+    rig.has_vms = has_vms
+    rig.start(vm_pod(node="n1", use=(1, 1)))
+    rig.restart()
+    told = [
+        text for level, text, _ in rig.notes if level == "warn" and "VirtualMachine can" in text
+    ]
+    assert (0 if has_vms else 2) == len(told), "once at each start"
+
+
 @pytest.mark.behaviour("S4.23")
 def test_a_vm_is_written_once_a_second_at_most() -> None:
     pod = vm_pod(node="n1", use=(1, 2), requested=(2, 2))

@@ -272,3 +272,50 @@ def test_the_target_of_a_migration_stays_below_the_watermark_of_its_node() -> No
     rig.put(vm_pod("b", use=(1.5, 1), migration="by-hand", controlled=True))
     rig.advance(5)
     assert ["", "n2"] == [rig.pod(f"uid-of-default-{n}-pod").spec.node_name for n in "ab"]
+
+
+def test_what_is_on_its_way_counts_after_a_restart() -> None:
+    """The migration says which node was planned, before its target pod is there."""
+    pods = [*vms_on("n1", [2, 8]), *vms_on("n2", [8], moves=False), *vms_on("n3", [6])]
+    rig = Rig(*(ten_cpus(name) for name in ("n1", "n2", "n3"))).start(*pods)
+    (made,) = [write for write in rig.writes if isinstance(write, CreateObject)]
+    assert {"stower.dev/planned-node": "n3"} == made.body["metadata"]["annotations"]
+    rig.migrations()
+    rig.restart()
+    rig.put(vm_pod("late", node="n2", use=(2, 1), moves=True, created=5))
+    assert [] == rig.advance(60).migrations(), "n3 has room for one"
+    rig.drop("m/schedplugin-n1-0-pod").drop("uid-of-default-n1-0-pod")
+    assert 1 == len(rig.advance(60).migrations())
+
+
+def test_a_migration_ends_whose_target_gets_no_node() -> None:
+    """Its planned node was filled meanwhile: the VM rests, and is tried again later."""
+    rig = Rig(ten_cpus("n1"), ten_cpus("n2")).start(*vms_on("n1", [2, 7.5]))
+    assert ["schedplugin-n1-0-pod"] == rig.migrations()
+    rig.put(vm_pod("other", node="n2", use=(8, 1)))
+    made = rig.objects["m/schedplugin-n1-0-pod"]
+    assert isinstance(made, VirtualMachineMigration)
+    status = msgspec.structs.replace(made.status, phase="Pending", target_pod_name="n1-0x-pod")
+    rig.put(msgspec.structs.replace(made, status=status))
+    rig.put(vm_pod("n1-0x", use=(2, 1), migration="schedplugin-n1-0-pod", controlled=True))
+    rig.advance(55)
+    assert made.metadata.uid in rig.objects
+    rig.advance(10)
+    assert made.metadata.uid not in rig.objects
+    assert any("has no node after 60 s" in text for _, text, _ in rig.notes)
+    assert [] == rig.advance(300).migrations(), "there is no room for it"
+    rig.drop("uid-of-default-n1-0x-pod").drop("uid-of-default-other-pod")
+    assert ["schedplugin-n1-0-pod"] == rig.advance(30).migrations()
+
+
+def test_a_plan_goes_with_its_pod() -> None:
+    """Also where dealing with it fails, or its node goes first."""
+    for gone in ("uid-of-default-n1-0-pod", "uid-of-n1"):
+        rig = Rig(ten_cpus("n1"), ten_cpus("n2"), ten_cpus("n3")).start(
+            *vms_on("n1", [2, 8]), *vms_on("n3", [8.5], moves=False)
+        )
+        rig.migrations()
+        for uid in (gone, "m/schedplugin-n1-0-pod"):
+            rig.drop(uid)
+        rig.put(vm_pod("big", node="n3", use=(1, 1), moves=True, created=1))
+        assert ["schedplugin-big-pod"] == rig.advance(60).migrations()

@@ -248,10 +248,15 @@ class VmMigrationController(OwnerController):
         self, seen: ObjectStore, migration: Object, vm: Object | None, todo: ReconcileResult
     ) -> bool:
         """Returns whether the pod is gone that the VM does not run in: the source of a migration
-        that succeeded, else the target."""
+        that succeeded, else the target; and the source, too, where the VM has left it before the
+        target was lost."""
         status = migration.get("status") or {}
+        left = seen.get("pods", vm_pods.key_in(migration, status.get("sourcePodName") or "-"))
         if status.get("phase") == "Succeeded":
             return self._is_source_deleted(seen, migration, todo)
+        if left is not None and not _has_controller(left):
+            if not self._is_source_deleted(seen, migration, todo):
+                return False
         name = status.get("targetPodName") or "-"
         target = seen.get("pods", vm_pods.key_in(migration, name))
         of_vm = (vm or {}).get("status") or {}
@@ -303,6 +308,10 @@ def _owns(migration: Object, pod: Object) -> bool:
 def _controls(migration: Object, pod: Object) -> bool:
     owners = pod["metadata"].get("ownerReferences") or ()
     return any(r["uid"] == uid_of(migration) and r.get("controller") for r in owners)
+
+
+def _has_controller(pod: Object) -> bool:
+    return any(r.get("controller") for r in pod["metadata"].get("ownerReferences") or ())
 
 
 def _list_others(seen: ObjectStore, migration: Object, vm: Object) -> Iterable[Object]:

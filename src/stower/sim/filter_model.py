@@ -32,6 +32,7 @@ from stower.sim.kubelet_admission import has_affinity, have_port_conflict, reque
 from stower.sim.server import Change, Server, group_key_of
 from stower.sim.vm_holdings import reserved_amounts
 from stower.state.volumes import claims_of, is_made_for
+from stower.vms.config import SHIPPED
 from stower.vms.ledger import amounts_of
 from stower.warm.pools import Pool, Role
 
@@ -313,8 +314,12 @@ class FilterModel:
         return _anywhere
 
     def _vm_room(self, pod: Pod) -> Predicate:
-        """The room that is not reserved for VMs."""
+        """The room that is not reserved for VMs; for one that leaves a node above its watermark, up
+        to the watermark."""
         cpu, memory = amounts_of(pod) or (0, 0)
+        owners = pod.metadata.owner_references or ()
+        leaves = any(one.controller and one.name.startswith("schedplugin-") for one in owners)
+        share = SHIPPED.watermark if leaves else 1
 
         def has_room(node: Node) -> bool:
             room, name = self._usage.room(node), node.metadata.name
@@ -322,9 +327,10 @@ class FilterModel:
             if held is None:
                 held = self._reserved[name] = reserved_amounts(self._server, name)
             coming = [amounts_of(other) or (0, 0) for other in self._beside(name, ())]
-            return held[0] + cpu + sum(one for one, _ in coming) <= room.get("cpu", 0) and held[
-                1
-            ] + memory + sum(one for _, one in coming) <= room.get("memory", 0)
+            used = held[0] + cpu + sum(one for one, _ in coming)
+            used_memory = held[1] + memory + sum(one for _, one in coming)
+            total, total_memory = room.get("cpu", 0), room.get("memory", 0)
+            return used <= int(total * share) and used_memory <= int(total_memory * share)
 
         return has_room
 

@@ -13,7 +13,7 @@ from stower.framework.writes import CreateObject, JsonPatchObject
 from stower.model.kinds import Pod, VirtualMachine, VirtualMachineMigration
 from stower.model.times import SECOND_NS
 from stower.vms.amounts import Resources, resources_text
-from stower.vms.enforcer import CAME, EXPECTS, Answer, Enforcer, Steps, TrackedNode
+from stower.vms.enforcer import CAME, EXPECTS, Answer, Asked, Enforcer, Steps, TrackedNode
 from stower.vms.migrations import PREFIX, migration_of
 from stower.vms.nodes import InvalidHoldingError, VmNode
 from stower.vms.notes import ERROR, INFO, WARN
@@ -105,8 +105,6 @@ def _update(
         notes.add(INFO, "Updated Pod in local state", pod.key)
     else:
         known.node.add(held)
-        if enforcer.targets is not None:
-            enforcer.targets.on_pod(held)
         notes.add(INFO, "Added Pod to local state", pod.key)
     enforcer.changed(uid)
     if not state.vm or pod.spec.scheduler_name != enforcer.config.scheduler_name:
@@ -117,17 +115,17 @@ def _update(
         elif not state.migratable:
             text = "Canceling previously wanted migration because Pod is not migratable"
             notes.add(WARN, text, pod.key)
-            enforcer.cancel_request(known, state)
+            del known.requested[uid]
         elif enforcer.rest_ns(state):
             text = "Canceling previously wanted migration because the last one failed"
             notes.add(INFO, text, pod.key)
             # The node is looked at again: others may leave meanwhile.
-            enforcer.cancel_request(known, state)
+            del known.requested[uid]
         elif enforcer.is_asked(state):
             return Result(AGAIN_NS)  # it has yet to show on the pod
         elif enforcer.can_migrate(known, state):
             notes.add(INFO, "Creating migration for Pod", pod.key)
-            return _migrate(enforcer, state)
+            return _migrate(enforcer, state, known.requested[uid])
         else:
             notes.add(INFO, "Not creating migration for Pod yet: too many are under way", pod.key)
             return Result(AGAIN_NS)
@@ -283,11 +281,11 @@ def _count(enforcer: Enforcer, pod: PodState, answer: Answer) -> None:
     enforcer.figures.count_write("Patch", "VirtualMachine", name, why)
 
 
-def _migrate(enforcer: Enforcer, pod: PodState) -> Steps:
+def _migrate(enforcer: Enforcer, pod: PodState, node_name: str) -> Steps:
     """Have the pod leave. It is looked at again: should nothing come of it, another is made."""
-    body = migration_of(pod)
+    body = migration_of(pod, node_name)
     name = body["metadata"]["name"]
-    enforcer.asked[f"{pod.namespace}/{PREFIX}{pod.name}"] = enforcer.now_ns
+    enforcer.asked[f"{pod.namespace}/{name}"] = Asked(enforcer.now_ns, node_name)
     answer = yield CreateObject(0, VirtualMachineMigration, pod.namespace, name, pod.uid, body)
     why = (answer.message or f"status {answer.code}") if answer.code else ""
     enforcer.figures.count_write("Create", "VirtualMachineMigration", name, why)
@@ -319,7 +317,6 @@ def _delete(enforcer: Enforcer, event: EventKind, pod: Pod) -> Result:
         elif exists and not expected:
             notes.add(WARN, "Deleting Pod that unexpectedly exists in local state", pod.key)
         known.requested.pop(uid, None)
-        enforcer.forget_target(uid)
         known.patched_ns.pop(uid, None)
         if known.node.remove(uid):
             notes.add(INFO, "Removed Pod from Node", pod.key)

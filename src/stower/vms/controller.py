@@ -32,7 +32,8 @@ from stower.vms.nodes import InvalidHoldingError
 from stower.vms.notes import ERROR, INFO, WARN
 from stower.vms.orphans import Orphans
 from stower.vms.pending_approvals import PendingApprovals
-from stower.vms.pods import vm_owner
+from stower.vms.pods import PodState, vm_owner
+from stower.vms.targets import Targets
 from stower.vms.vm_approvals import VmApprovals
 
 POD: Final = "Pod"
@@ -41,6 +42,11 @@ MIGRATION: Final = "VirtualMachineMigration"
 OF_VIEW: Final = {Pod: POD, Node: NODE, VirtualMachineMigration: MIGRATION}
 # Answers of which nobody knows whether the write was carried out.
 UNKNOWN: Final = 504
+WITHOUT_VMS: Final = (
+    "Pods of VMs exist, but no VirtualMachine can be read: what a scheduler before this one has "
+    "approved counts only from when the pods show it, and may be given away until then "
+    "(docs/vms.md)"
+)
 LOOKS_MAX: Final = 256  # per step, so that other handlers run in between
 # What objects of other users provoke; any other exception is an error of the scheduler.
 FAULTS: Final = (InvalidHoldingError,)
@@ -69,7 +75,7 @@ class VmScheduling:
         self._retry_ns: dict[str, int] = {}  # the same by uid
         self.enforcer = Enforcer(
             config, self._requeue_pod, self._requeue_node, self._on_change, self._requeue_pod_at,
-            self._fits,
+            Targets(self._fits, self._held_pod),
         )  # fmt: skip
         self._trial_scheduler: TrialScheduler | None = None
         self._written = PendingApprovals()
@@ -181,6 +187,9 @@ class VmScheduling:
             if isinstance(obj, Pod) and vm_owner(obj) is not None:
                 self._on_change(key.uid)
         if self._awaited is None:
+            runners = any(isinstance(o, Pod) and vm_owner(o) is not None for o in found.values())
+            if runners and not vms:
+                self.enforcer.notes.add(WARN, WITHOUT_VMS)
             self._awaited = {key: None for key in found if key.kind != MIGRATION}
             self._begin(now_ns)
 
@@ -563,6 +572,15 @@ class VmScheduling:
             if entry.row >= 0:
                 self._state.displace(entry)
             return self._trial_scheduler.fits(entry, row)
+
+    def _held_pod(self, key: str) -> PodState | None:
+        """A pod as it counts on the node that it is on, or was given."""
+        uid = self._by_name.get((POD, key), "")
+        pod = self._objects.get(Key(POD, uid))
+        node_name = (pod.spec.node_name if pod is not None else "") or self.enforcer.tentative.get(
+            uid
+        )
+        return self.enforcer.held_state(uid, node_name) if node_name else None
 
     def _requeue_pod_at(self, uid: str, at_ns: int) -> None:
         if uid not in self._retry_ns:

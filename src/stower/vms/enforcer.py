@@ -17,11 +17,11 @@ from stower.model.times import SECOND_NS
 from stower.state.journal import Journal
 from stower.vms.config import Config
 from stower.vms.figures import CALLS, FAILURES, Figures
-from stower.vms.migrations import CREATED_BY, ENDED, PREFIX, choose
+from stower.vms.migrations import CREATED_BY, ENDED, PLANNED, PREFIX, choose
 from stower.vms.nodes import InvalidHoldingError, VmNode, node_state
 from stower.vms.notes import ERROR, INFO, WARN, Notes
 from stower.vms.pods import BadPod, PodState, pod_state
-from stower.vms.targets import Fits, Targets
+from stower.vms.targets import Plan, Targets
 
 EXPECTS: Final = (EventKind.MODIFIED, EventKind.DELETED)
 ASKED_NS: Final = 5 * SECOND_NS
@@ -29,6 +29,8 @@ FORGOTTEN_NS: Final = 60 * SECOND_NS
 # How long a VM rests after a migration that failed: doubled with each that follows, up to the most.
 REST_FIRST_NS: Final = 10 * SECOND_NS
 REST_MAX_NS: Final = 600 * SECOND_NS
+# How long the target pod of a migration may wait for a node: others may have filled it.
+TARGET_WAIT_NS: Final = 60 * SECOND_NS
 MOVED_REST_NS: Final = 300 * SECOND_NS  # after one that succeeded
 CAME: Final = (EventKind.ADDED, EventKind.MODIFIED)
 
@@ -49,15 +51,32 @@ class NotFoundError(Exception):
 
 
 class TrackedNode:
-    """A node, and what was decided of its pods. `requested`: uids of pods that are to leave;
-    `patched_ns`: when the VM of a pod was last written, by the pod's uid."""
+    """A node, and what was decided of its pods, by uid. `requested`: where those go that are to
+    leave ("": anywhere); `patched_ns`: when the VM of a pod was last written."""
 
     __slots__ = ("node", "patched_ns", "requested")
 
     def __init__(self, node: VmNode) -> None:
         self.node = node
-        self.requested: dict[str, None] = {}
+        self.requested: dict[str, str] = {}
         self.patched_ns: dict[str, int] = {}
+
+
+class Asked(NamedTuple):
+    """When a migration was asked for, and its planned node ("": none)."""
+
+    at_ns: int
+    node: str
+
+
+class Move(NamedTuple):
+    """A migration under way. `key`: namespace/name; `node`: planned, where one was; `target`: its
+    target pod as namespace/name, "" for none yet; `since_ns`: how long that is known."""
+
+    key: str
+    node: str = ""
+    target: str = ""
+    since_ns: int = 0
 
 
 class Rest(NamedTuple):
@@ -84,13 +103,12 @@ class Enforcer:
         requeue_node: Callable[[str], None],
         changed: Callable[[str], None] = lambda uid: None,
         requeue_pod_at: Callable[[str, int], None] = lambda uid, at_ns: None,
-        fits: Fits | None = None,
+        targets: Targets | None = None,
     ) -> None:
         """Each `requeue` has an object looked at again, as it is known, or raises NotFoundError;
         `changed`: told of a pod whose amounts here may be others now; `requeue_pod_at`: has a pod
-        reconciled at a time, in nanoseconds; `fits`: whether a pod fits on a node but for its
-        amounts; None: VMs leave a node whether or not there is another one for them, as with
-        neon."""
+        reconciled at a time, in nanoseconds; `targets`: None: VMs leave a node whether or not there
+        is another one for them, as with neon."""
         self.config = config
         self.now_ns = 0
         self.nodes: dict[str, TrackedNode] = {}
@@ -98,9 +116,9 @@ class Enforcer:
         self.is_started = False
         self.unseen: dict[str, None] = {}  # names of nodes that have pods nobody could look at yet
         self.awaits_start: dict[str, None] = {}  # uids of pods to be looked at again then
-        # Migrations that have not ended: namespace/name by uid, as objects may change names.
-        self.moving: dict[str, str] = {}
-        self.asked: dict[str, int] = {}  # those not seen yet: when they were asked for, in ns
+        # Migrations that have not ended, by uid, as objects may change names.
+        self.moving: dict[str, Move] = {}
+        self.asked: dict[str, Asked] = {}  # those not seen yet, by namespace/name
         self.resting: dict[str, Rest] = {}  # by key of the VM
         self.cpu_max = 0  # of the largest node that was ever seen
         self.memory_max = 0
@@ -109,9 +127,7 @@ class Enforcer:
         self.journal = Journal()
         self.dirty: dict[str, None] = {}  # names of nodes that have changed
         self.changed = changed
-        self.targets: Targets | None = None
-        if fits is not None:
-            self.targets = Targets(lambda: {n: k.node for n, k in self.nodes.items()}, fits)
+        self.targets = targets
         self.nowhere: dict[str, str] = {}  # by node: what its VMs lack elsewhere
         self.requeue_pod = requeue_pod
         self.requeue_pod_at = requeue_pod_at
@@ -169,21 +185,23 @@ class Enforcer:
             self.figures.record_node(known.node)
 
     def _balance(self, known: TrackedNode) -> Result:
+        found: dict[str, str] = {}  # where pods can go, by uid
+        lacks: dict[str, str] = {}
+
         def request(uid: str) -> None:
             self.requeue_pod(uid)
-            known.requested[uid] = None
-
-        lacks: dict[str, str] = {}
+            known.requested[uid] = found.get(uid, "")
 
         def has_target(pod: PodState) -> bool:
             if self.targets is None:
                 return True
-            found = self.targets.find(pod, known.node.name)
-            if found:
-                self.targets.plan(pod, found)
+            name, nodes = known.node.name, [one.node for one in self.nodes.values()]
+            node_name = self.targets.find(pod, name, nodes, self._plans())
+            if node_name:
+                found[pod.uid] = node_name
             else:
-                lacks[pod.vm] = self.targets.lack(pod, known.node.name)
-            return bool(found)
+                lacks[pod.vm] = self.targets.lack(pod, name, nodes)
+            return bool(node_name)
 
         try:
             again_ns = choose(
@@ -195,6 +213,22 @@ class Enforcer:
             self.notes.add(ERROR, "Failed to requeue reconciling of candidate Pod")
             return Result(0, f"could not trigger live migrations: {error}")
         return Result(again_ns)
+
+    def _plans(self) -> list[Plan]:
+        """All VMs that are to migrate, as far as it is known whereto."""
+        plans = {move.key: (move.node, move.target) for move in self.moving.values()}
+        for key, asked in self.asked.items():
+            plans.setdefault(key, (asked.node, ""))
+        for known in self.nodes.values():
+            for uid, node_name in known.requested.items():
+                pod = known.node.pods.get(uid)
+                if pod is not None:
+                    plans.setdefault(f"{pod.namespace}/{PREFIX}{pod.name}", (node_name, ""))
+        return [
+            Plan(key.replace(f"/{PREFIX}", "/", 1), node_name, target)
+            for key, (node_name, target) in plans.items()
+            if node_name
+        ]
 
     def _note_nowhere(self, known: TrackedNode, lacks: Mapping[str, str]) -> None:
         """Records that VMs cannot leave a node that stays above its watermark."""
@@ -233,34 +267,55 @@ class Enforcer:
         """One of ours that has ended is not needed any more."""
         meta, phase = obj.metadata, obj.status.phase
         self.asked.pop(meta.key, None)
-        was_moving = self.moving.pop(meta.uid, None) is not None
+        before = self.moving.pop(meta.uid, None)
         is_ours = CREATED_BY in (meta.labels or {})
-        if is_ours and (was_moving or (event is EventKind.ADDED and not meta.deletion_timestamp)):
+        if is_ours and (
+            before is not None or (event is EventKind.ADDED and not meta.deletion_timestamp)
+        ):
             self._note_end(f"{meta.namespace}/{obj.spec.vm_name}", phase)
-        if self.targets is not None and (event not in CAME or phase in ENDED):
-            self.targets.drop(f"{meta.namespace}/{obj.spec.vm_name}")
         if event in CAME and phase not in ENDED and (phase or is_ours):
-            self.moving[meta.uid] = meta.key
-        if event not in CAME or not is_ours or phase not in ENDED or meta.deletion_timestamp:
+            target = obj.status.target_pod_name
+            key = f"{meta.namespace}/{target}" if target else ""
+            is_known = before is not None and before.target == key
+            self.moving[meta.uid] = Move(
+                meta.key,
+                (meta.annotations or {}).get(PLANNED, "") if is_ours else "",
+                key,
+                before.since_ns if before is not None and is_known else self.now_ns,
+            )
+        if event not in CAME or not is_ours or meta.deletion_timestamp:
             return Result()
-        return self._delete(obj)
+        if phase in ENDED:
+            return self._delete(obj)
+        return self._watch_target(obj) if phase == "Pending" else Result()
 
-    def cancel_request(self, known: TrackedNode, pod: PodState) -> None:
-        """The pod is not to leave its node any more."""
-        del known.requested[pod.uid]
-        self.forget_target(pod.uid)
+    def _watch_target(self, obj: VirtualMachineMigration) -> Result | Steps:
+        """Ends a migration whose target pod gets no node: the VM could not grow for as long, and
+        may find room elsewhere later."""
+        move = self.moving[obj.metadata.uid]
+        if self.targets is None or not move.target or self.targets.held(move.target) is not None:
+            return Result()
+        left_ns = move.since_ns + TARGET_WAIT_NS - self.now_ns
+        return Result(left_ns) if left_ns > 0 else self._give_up(obj)
 
-    def forget_target(self, uid: str) -> None:
-        """The VM of the pod does not go where it was to go."""
-        if self.targets is not None:
-            self.targets.forget(uid)
+    def _give_up(self, obj: VirtualMachineMigration) -> Steps:
+        meta = obj.metadata
+        text = (
+            f"Deleting VirtualMachineMigration: its target Pod {obj.status.target_pod_name} has no "
+            f"node after {TARGET_WAIT_NS // SECOND_NS} s"
+        )
+        self.notes.add(WARN, text, meta.key)
+        result = yield from self._write_deletion(obj)
+        if not result.error:
+            self._note_end(f"{meta.namespace}/{obj.spec.vm_name}", "Failed")
+        return result
 
     def is_asked(self, pod: PodState) -> bool:
         """Whether a migration of the pod is there, or was made a moment ago."""
         key = f"{pod.namespace}/{PREFIX}{pod.name}"
-        asked_ns = self.asked.get(key)
-        return key in self.moving.values() or (
-            asked_ns is not None and self.now_ns < asked_ns + ASKED_NS
+        asked = self.asked.get(key)
+        return any(move.key == key for move in self.moving.values()) or (
+            asked is not None and self.now_ns < asked.at_ns + ASKED_NS
         )
 
     def _note_end(self, vm: str, phase: str) -> None:
@@ -284,9 +339,10 @@ class Enforcer:
     def can_migrate(self, known: TrackedNode, pod: PodState) -> bool:
         """Whether one more migration may begin from a node: so many at once would be a storm."""
         node_max, all_max = self.config.migrations_per_node_max, self.config.migrations_max
-        for key in [key for key, ns in self.asked.items() if self.now_ns > ns + FORGOTTEN_NS]:
+        late_ns = self.now_ns - FORGOTTEN_NS
+        for key in [key for key, asked in self.asked.items() if asked.at_ns < late_ns]:
             del self.asked[key]  # nobody ever saw it
-        under_way = dict.fromkeys((*self.moving.values(), *self.asked))
+        under_way = dict.fromkeys((*(move.key for move in self.moving.values()), *self.asked))
         if f"{pod.namespace}/{PREFIX}{pod.name}" in under_way:
             return True
         if all_max and len(under_way) >= all_max:
@@ -303,6 +359,10 @@ class Enforcer:
             self.notes.add(WARN, "Deleting failed VirtualMachineMigration", meta.key)
         else:
             self.notes.add(INFO, "Deleting successful VirtualMachineMigration", meta.key)
+        return (yield from self._write_deletion(obj))
+
+    def _write_deletion(self, obj: VirtualMachineMigration) -> Steps:
+        meta = obj.metadata
         answer = yield DeleteObject(0, VirtualMachineMigration, meta.namespace, meta.name, meta.uid)
         self.figures.count_write(
             "Delete", "VirtualMachineMigration", meta.name, _error_text(answer)
@@ -360,8 +420,6 @@ class Enforcer:
             return Refusal("Error", f"panic: {error}")
         self.tentative[state.uid] = node_name
         self.notes.add(INFO, "Reserved tentatively scheduled Pod on Node", pod.key)
-        if self.targets is not None:
-            self.targets.on_pod(state)
         if known.node.is_over:
             self.figures.should_deny(known.node, False)
         return None

@@ -14,6 +14,8 @@ from stower.vms.pods import VERSION, PodState
 
 CREATED_BY: Final = "autoscaling.neon.tech/created-by-scheduler"
 PREFIX: Final = "schedplugin-"
+# On a migration: the node that had room for the VM when the migration was made.
+PLANNED: Final = "stower.dev/planned-node"
 ENDED: Final = ("Succeeded", "Failed")
 # Until targets are looked for again: other nodes may have more room then.
 TARGET_AGAIN_NS: Final = 10 * SECOND_NS
@@ -82,9 +84,9 @@ def candidates(node: VmNode) -> list[PodState]:
     return sorted((p for p in found if not p.migrating), key=lambda p: (p.created, p.uid))
 
 
-def migration_of(pod: PodState) -> dict[str, Any]:
+def migration_of(pod: PodState, node_name: str = "") -> dict[str, Any]:
     """The object that has a pod leave. It is named after the pod, not the VM: another pod of the
-    same VM has another migration."""
+    same VM has another migration. `node_name`: its planned node, "" for none."""
     return {
         "apiVersion": VERSION,
         "kind": "VirtualMachineMigration",
@@ -92,6 +94,7 @@ def migration_of(pod: PodState) -> dict[str, Any]:
             "name": f"{PREFIX}{pod.name}",
             "namespace": pod.namespace,
             "labels": {CREATED_BY: "true"},
+            **({"annotations": {PLANNED: node_name}} if node_name else {}),
         },
         "spec": {
             "vmName": pod.vm.partition("/")[2],

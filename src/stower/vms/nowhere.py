@@ -37,11 +37,11 @@ def find_stuck(
             here.add(raise_reserved(pod_state(counted), approvals.of_pod(counted)))
         except (BadPod, InvalidHoldingError):
             continue
-    targets = Targets(lambda: known, lambda uid, name: True)
+    targets = Targets(lambda uid, name: True, lambda key: None)
     return {
-        state.vm: targets.lack(state, name)
+        state.vm: targets.lack(state, name, known.values())
         for name, node in known.items()
         if node.is_above_watermark
         for state in candidates(node)
-        if not targets.find(state, name)
+        if not targets.find(state, name, known.values())
     }

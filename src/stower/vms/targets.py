@@ -4,7 +4,7 @@ with the VMs that are on their way there.
 Must not know the scheduler: whether a pod fits on a node otherwise is asked of `fits`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from stower.vms.amounts import cpu_value, memory_value
@@ -14,59 +14,49 @@ from stower.vms.pods import Holding, PodState
 Fits = Callable[[str, str], bool]  # the uid of a pod, the name of a node
 
 
-class Inbound(NamedTuple):
-    """A VM that is to migrate: the uid of the pod that it leaves, and its planned node."""
+Held = Callable[[str], PodState | None]  # namespace/name of a pod
 
-    uid: str
+
+class Plan(NamedTuple):
+    """A VM that is to migrate. `source`, `target`: the pods that it leaves and comes to, as
+    namespace/name ("": nobody knows); `node`: where there is room for it."""
+
+    source: str
     node: str
-    cpu: Holding
-    memory: Holding
+    target: str = ""
 
 
 class Targets:
-    """The planned targets of migrations whose target pods have no node yet, by VM."""
+    """Finds targets among nodes as they are when it is asked."""
 
-    def __init__(self, nodes: Callable[[], Mapping[str, VmNode]], fits: Fits) -> None:
-        """`nodes`: all nodes by name."""
-        self._nodes = nodes
+    def __init__(self, fits: Fits, held: Held) -> None:
+        """`held`: a pod as it counts on a node, None where it does not."""
         self._fits = fits
-        self._inbound: dict[str, Inbound] = {}
+        self.held = held
 
-    def plan(self, pod: PodState, node_name: str) -> None:
-        """Counts the pod's VM on a node until its target pod counts there."""
-        self._inbound[pod.vm] = Inbound(pod.uid, node_name, pod.cpu, pod.memory)
-
-    def on_pod(self, pod: PodState) -> None:
-        """Takes a pod that counts on a node now: the target pod of a VM ends its plan."""
-        planned = self._inbound.get(pod.vm) if pod.vm else None
-        if planned is not None and planned.uid != pod.uid:
-            del self._inbound[pod.vm]
-
-    def forget(self, uid: str) -> None:
-        """Forgets the plan for the VM of a pod."""
-        for vm in [vm for vm, one in self._inbound.items() if one.uid == uid]:
-            del self._inbound[vm]
-
-    def drop(self, vm: str) -> None:
-        """Forgets the plan of a VM that does not migrate any more."""
-        self._inbound.pop(vm, None)
-
-    def find(self, pod: PodState, source: str) -> str:
-        """Returns the node with the most room for the pod's VM, "" where there is none."""
-        inbound: dict[str, list[Inbound]] = {}
-        for vm, one in self._inbound.items():
-            if vm != pod.vm:
-                inbound.setdefault(one.node, []).append(one)
+    def find(
+        self, pod: PodState, source: str, nodes: Iterable[VmNode], plans: Iterable[Plan] = ()
+    ) -> str:
+        """Returns the node with the most room for the pod's VM, "" where there is none. `plans`: of
+        all VMs that are to migrate; they count until their target pods do."""
+        inbound: dict[str, list[PodState]] = {}
+        for plan in plans:
+            leaves = self.held(plan.source)
+            has_come = bool(plan.target) and self.held(plan.target) is not None
+            if leaves is not None and leaves.vm != pod.vm and not has_come:
+                inbound.setdefault(plan.node, []).append(leaves)
         rooms = sorted(
-            (-room, name)
-            for name, node in self._nodes().items()
-            if name != source and (room := _least_room(node, pod, inbound.get(name, []))) >= 0
+            (-room, node.name)
+            for node in nodes
+            if node.name != source
+            and (room := _least_room(node, pod, inbound.get(node.name, []))) >= 0
         )
         return next((name for _, name in rooms if self._fits(pod.uid, name)), "")
 
-    def lack(self, pod: PodState, source: str) -> str:
+    @staticmethod
+    def lack(pod: PodState, source: str, nodes: Iterable[VmNode]) -> str:
         """Returns what the pod's VM lacks on the other nodes, for people."""
-        others = [node for name, node in self._nodes().items() if name != source]
+        others = [node for node in nodes if node.name != source]
         if not others:
             return "there is no other node"
         cpu = max(node.cpu.watermark - node.cpu.reserved for node in others)
@@ -86,7 +76,7 @@ class Targets:
         return "needs " + "; ".join(parts)
 
 
-def _least_room(node: VmNode, pod: PodState, inbound: list[Inbound]) -> float:
+def _least_room(node: VmNode, pod: PodState, inbound: list[PodState]) -> float:
     """Returns the share of the node that is left below its watermark with the pod, of the resource
     of which less is left; negative where the pod has no room."""
     return min(
