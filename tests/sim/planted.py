@@ -54,7 +54,9 @@ from stower.state.labels import LabelColumns
 from stower.state.node_rows import NodeRows
 from stower.state.ties import TieBreaker
 from stower.vms import approval
+from stower.vms.amounts import Resources
 from stower.vms.nodes import Use
+from stower.vms.vm_approvals import VmApprovals
 from stower.warm.placeholders import PlaceholderManager
 from stower.warm.repositioning import Repositioner
 
@@ -311,6 +313,11 @@ def granted_whole() -> AbstractContextManager[Any]:
     )
 
 
+def only_pods_are_read() -> AbstractContextManager[Any]:
+    """What VMs show as approved, and their pods do not, is not known."""
+    return patch.object(VmApprovals, "of_pod", lambda *_: Resources())
+
+
 def asked_once() -> AbstractContextManager[Any]:
     """Who got less than it asked for is not looked at again."""
     return patch.multiple(approval, SHORT="", AGAIN_NS=0)
@@ -502,7 +509,11 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "hold-and-wait": (Planted(selections_stay, 8), Planted(never_given_back, 8)),
     "preemptions": (Planted(one_victim_too_many, 13), Planted(nominated_pods_sleep, 12)),
     "admissions": (Planted(room_of_leaving_pods, 0), Planted(selectors_ignored, 0)),
-    "approvals": (Planted(granted_whole, 10), Planted(asked_once, 10)),
+    "approvals": (
+        Planted(granted_whole, 10),
+        Planted(asked_once, 10),
+        Planted(only_pods_are_read, 14),
+    ),
     "migrations": (Planted(above_any_watermark, 4), Planted(half_the_watermark, 5)),
     "leaks": (Planted(a_column_for_each_resource, 0), Planted(a_column_for_each_label, 0)),
     "machines": (Planted(target_left, 5), Planted(all_at_once, 0), Planted(source_left, 10)),

@@ -43,7 +43,7 @@ class ControllerProcess:
         weather: list[Weather],
         build: Callable[[], ControllerManager],
     ) -> None:
-        self._name = name
+        self.name = name
         self._agenda = agenda
         self._server = server
         self._chance = chance
@@ -116,7 +116,7 @@ class ControllerProcess:
 
             link.ask(lambda call=call: self._carry_out(call), on_answer)  # type: ignore[misc]
         if actors.faults:
-            raise ValueError(f"{self._name}: {actors.faults[0]}")
+            raise ValueError(f"{self.name}: {actors.faults[0]}")
         due_ns = actors.next_wake_ns
         if due_ns is not None and (self._wake_ns is None or due_ns < self._wake_ns):
             self._wake_ns = max(due_ns, now_ns)
@@ -169,7 +169,7 @@ class ControllerProcess:
         self._made += 1
         meta = {
             **body["metadata"],
-            "uid": f"{self._name}-{self._made}",
+            "uid": f"{self.name}-{self._made}",
             "creationTimestamp": time_text(self._agenda.now_ns),
         }
         status = {"status": {"phase": "Pending"}} if kind.view is Pod else {}

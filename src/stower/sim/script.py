@@ -3,6 +3,7 @@
 The same script gives the same run, step by step. Times are in milliseconds of virtual time.
 """
 
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -298,6 +299,45 @@ class Crash(Happening, frozen=True, tag="crash", rename="camel", omit_defaults=T
             stage.schedulers[self.scheduler].crash(self.for_ms * MILLI_NS)
 
 
+class StopController(
+    Happening, frozen=True, tag="stop-controller", rename="camel", omit_defaults=True
+):
+    """A process of controllers stands still for so long, "vm-controller" or "vm-agent": it is
+    started anew then."""
+
+    for_ms: int
+    controller: str
+
+    def apply(self, stage: Stage) -> None:
+        """Nothing, where no such process runs."""
+        for process in stage.actors:
+            if process.name == self.controller:
+                process.stop()
+                stage.agenda.schedule_after(self.for_ms * MILLI_NS, process.start)
+
+
+class AfterApprovals(
+    Happening, frozen=True, tag="after-approvals", rename="camel", omit_defaults=True
+):
+    """From now on, these happen as soon as a scheduler has approved anything for a VM, so many
+    times; their own times count from then."""
+
+    then: tuple[StopController | Crash, ...]
+    times: int = 1
+
+    def apply(self, stage: Stage) -> None:
+        """Look at what schedulers write to VMs."""
+        left = [self.times]
+
+        def look(change: Any) -> None:
+            if left[0] and stage.server.is_scheduler_writing and type(change[2]) is VirtualMachine:
+                left[0] -= 1
+                for one in self.then:
+                    stage.agenda.schedule_after(one.at_ms * MILLI_NS, partial(one.apply, stage))
+
+        stage.server.tell.append(look)
+
+
 class StartScheduler(Happening, frozen=True, tag="start-scheduler"):
     """A scheduler of others starts, with one profile and a Lease of its own."""
 
@@ -431,6 +471,7 @@ AnyHappening = (
     | AddGroup | AddComposite | AddPod | RemoveNode | CordonNode | TaintNode | LabelNode | StopNode
     | DeletePod | DeleteClaim | Crash | Freeze | AddVm | SetLoad | DeleteVm
     | AddMigration | AddPool | AddUser | SetImages | AddAutoscaler | StartScheduler
+    | StopController | AfterApprovals
 )  # fmt: skip
 
 

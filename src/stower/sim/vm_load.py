@@ -24,6 +24,7 @@ from stower.sim.script import (
     SetLoad,
     Template,
 )
+from stower.sim.vm_standstill import draw_standstill
 from stower.vms.pods import AUTO_MIGRATION, AUTOSCALING
 
 Json = dict[str, Any]
@@ -83,6 +84,8 @@ def with_vms(
         if chance.random() < 0.1:
             made.append(DeleteVm(chance.randrange(active_ms), name))
         made.append(SetLoad(active_ms, name, ""))
+    if count is None:
+        made += draw_standstill(seed, active_ms, SCHEDULER)
     return ours, made
 
 

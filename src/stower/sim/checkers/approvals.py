@@ -13,10 +13,11 @@ from stower.model.resources import node_room
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
 from stower.sim.server import Change
-from stower.sim.vm_holdings import reserved_amounts
+from stower.sim.vm_holdings import reserved_amounts, reserved_state
 from stower.sim.vm_load import SCHEDULER
 from stower.vms.amounts import Resources, read_resources
 from stower.vms.controller import VmScheduling
+from stower.vms.ledger import amounts_of
 from stower.vms.migrations import ENDED
 from stower.vms.pods import (
     APPROVED,
@@ -46,7 +47,7 @@ class Approvals(Checker):
         self._approved_ns: dict[str, int] = {}  # since when it is that, or its pod is there
         self._changed_ns = 0
         self._placed: set[str] = set()  # uids of pods on nodes
-        # When pods that the plugin does not place came to each node.
+        # By uid, when pods came to nodes that the plugin does not place.
         self._others_ns: dict[str, int] = {}
 
     def on_change(self, change: Change) -> None:
@@ -85,13 +86,14 @@ class Approvals(Checker):
         uid, node_name = pod.metadata.uid, pod.spec.node_name
         if kind is WatchType.DELETED:
             self._placed.discard(uid)
+            self._others_ns.pop(uid, None)
         elif node_name and uid not in self._placed:
             self._placed.add(uid)
             owner = vm_owner(pod)
             if owner is not None:
                 self._approved_ns[owner.uid] = self.court.agenda.now_ns
             if pod.spec.scheduler_name != SCHEDULER:
-                self._others_ns[node_name] = self.court.agenda.now_ns
+                self._others_ns[uid] = self.court.agenda.now_ns
 
     def _look_at_nodes(self, vm: VirtualMachine, grown: list[int]) -> None:
         """One of the nodes that the VM has a pod on can hold what was approved. grown: of what it
@@ -110,16 +112,26 @@ class Approvals(Checker):
     def _over(self, node_name: str, grown: list[int]) -> str:
         """By how much a node is over what it has, in words; "" where it is not."""
         node = self.court.server.get(Node, node_name)
-        came_ns = self._others_ns.get(node_name, -NOTICED_NS)
-        if node is None or self.court.agenda.now_ns - came_ns < NOTICED_NS:
+        if node is None:
             return ""
+        came = self._newcomers(node_name)
         for i, (held, total) in enumerate(self._use(node)):
-            if i in grown and held > total:
+            if i in grown and held - came[i] > total:
                 return (
                     f"{held} {('milli-CPU', 'bytes of memory')[i]} are reserved on node "
                     f"{node_name}, which has {total}"
                 )
         return ""
+
+    def _newcomers(self, node_name: str) -> tuple[int, int]:
+        """What pods hold, CPU and memory, that the plugin has not placed, and that may have come
+        after the approval was sent: nobody holds them back for VMs."""
+        cpu, memory, by_ns = 0, 0, self.court.agenda.now_ns - NOTICED_NS
+        for uid, pod in self.court.server.pods_on(node_name).items():
+            if self._others_ns.get(uid, by_ns) > by_ns and not pod.is_terminal:
+                amounts = amounts_of(reserved_state(self.court.server, pod)) or (0, 0)
+                cpu, memory = cpu + amounts[0], memory + amounts[1]
+        return cpu, memory
 
     def _use(self, node: Node) -> tuple[tuple[int, int], tuple[int, int]]:
         """What is to be held of CPU and of memory, each with what there is."""

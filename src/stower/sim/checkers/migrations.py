@@ -3,6 +3,7 @@
 from typing import Final
 
 from stower.controllers.vm_agents import LOAD
+from stower.controllers.vm_migrations import FAILS
 from stower.framework.events import WatchType
 from stower.model.kinds import Node, Pod, VirtualMachine, VirtualMachineMigration
 from stower.model.resources import node_room
@@ -16,6 +17,7 @@ from stower.vms.pods import REQUESTED, vm_owner
 
 HOUR_NS: Final = 3600 * SECOND_NS
 MOVES_MAX: Final = 2
+STILL_NS: Final = 420 * SECOND_NS
 
 
 class Migrations(Checker):
@@ -25,6 +27,9 @@ class Migrations(Checker):
     when a VM comes, goes or requests other amounts, when another pod gets a node or leaves one,
     when a node changes, and when a migration succeeds that a user created. The text says whether
     each of them began on a node above its watermark.
+
+    After loads have stood still for STILL_NS, no VM migrates at all, but for those whose migrations
+    fail by themselves: they are tried again.
     """
 
     law = "migrations"
@@ -35,6 +40,7 @@ class Migrations(Checker):
         self._moves: dict[str, list[tuple[int, bool]]] = {}
         self._had_cause: dict[str, bool] = {}  # the same of migrations under way, by uid
         self._loads: dict[tuple[type, str], object] = {}  # by view and uid
+        self._still_ns = 0  # since when loads stand still
 
     def on_change(self, change: Change) -> None:
         """Record changes of loads, and count migrations that succeeded."""
@@ -48,11 +54,15 @@ class Migrations(Checker):
         load = _load(kind, obj)
         key = (type(obj), obj.metadata.uid)
         if load != self._loads.get(key):
-            self._moves.clear()
+            self._end_stillness()
         if load is None:
             self._loads.pop(key, None)
         else:
             self._loads[key] = load
+
+    def _end_stillness(self) -> None:
+        self._moves.clear()
+        self._still_ns = self.court.agenda.now_ns
 
     def _is_new_success(self, kind: WatchType, migration: VirtualMachineMigration) -> bool:
         key = (VirtualMachineMigration, migration.metadata.uid)
@@ -68,9 +78,16 @@ class Migrations(Checker):
     def _count_migration(self, migration: VirtualMachineMigration) -> None:
         meta, now_ns = migration.metadata, self.court.agenda.now_ns
         if CREATED_BY not in (meta.labels or {}):
-            self._moves.clear()
+            self._end_stillness()
             return
         key = f"{meta.namespace}/{migration.spec.vm_name}"
+        vm = self.court.server.get(VirtualMachine, key)
+        is_failing = vm is not None and FAILS in (vm.metadata.annotations or {})
+        if now_ns - self._still_ns > STILL_NS and not is_failing:
+            raise self.violation(
+                f"VM {key} migrated {(now_ns - self._still_ns) // SECOND_NS} s after the last "
+                f"change of any load, want no migration after {STILL_NS // SECOND_NS} s"
+            )
         recent = [move for move in self._moves.get(key, ()) if now_ns - move[0] < HOUR_NS]
         recent.append((now_ns, self._had_cause.get(meta.uid, False)))
         self._moves[key] = recent
