@@ -1,6 +1,7 @@
 """The configuration of VM scheduling: neon's JSON file, parsed and checked as neon does.
 
-The limits on concurrent migrations per node and in the cluster are Stower's own.
+The limits on concurrent migrations per node and in the cluster, and the rule that says which VM
+leaves a node first, are Stower's own.
 Source: neondatabase/autoscaling pkg/plugin/config.go.
 """
 
@@ -11,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.model.numbers import Int64
+from stower.vms.migration_rules import RULES
 
 DEFAULT_PATH: Final = "/etc/scheduler-plugin-config/autoscale-enforcer-config.json"
 
@@ -31,7 +33,7 @@ class Scoring(msgspec.Struct, frozen=True, rename="camel"):
 class Config(msgspec.Struct, frozen=True, rename="camel"):
     """All of it. `watermark`: share of a node above which VMs leave it; `node_metric_labels`:
     metric label by node label; `migrations_per_node_max`, `migrations_max`: how many migrations may
-    be under way from a node, and in all; 0 is no bound."""
+    be under way from a node, and in all; 0 is no bound; `migration_rule`: which VM leaves first."""
 
     scoring: Scoring = Scoring()
     watermark: float = 0.0
@@ -45,6 +47,7 @@ class Config(msgspec.Struct, frozen=True, rename="camel"):
     ignored_namespaces: list[str] | None = None
     migrations_per_node_max: Int64 = 5
     migrations_max: Int64 = 100
+    migration_rule: str = "OldestFirst"
 
     def ignores(self, namespace: str) -> bool:
         """Whether its pods are nobody's concern, but for filters."""
@@ -164,3 +167,5 @@ def _faults(config: Config) -> Iterable[tuple[str, str]]:
     for name, bound in bounds.items():
         if bound < 0:
             yield name, "value must be >= 0"
+    if config.migration_rule not in RULES:
+        yield "migrationRule", f"value must be one of {', '.join(RULES)}"

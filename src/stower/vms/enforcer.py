@@ -17,6 +17,7 @@ from stower.model.times import SECOND_NS
 from stower.state.journal import Journal
 from stower.vms.config import Config
 from stower.vms.figures import CALLS, FAILURES, Figures
+from stower.vms.migration_rules import RULES
 from stower.vms.migrations import CREATED_BY, ENDED, PLANNED, PREFIX, choose
 from stower.vms.nodes import InvalidHoldingError, VmNode, node_state
 from stower.vms.notes import ERROR, INFO, WARN, Notes
@@ -206,7 +207,7 @@ class Enforcer:
         try:
             again_ns = choose(
                 known.node, known.requested, self.journal, request, self.notes, self.rest_ns,
-                has_target,
+                has_target, RULES[self.config.migration_rule],
             )  # fmt: skip
             self._note_nowhere(known, lacks)
         except NotFoundError as error:

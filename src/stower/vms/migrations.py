@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from stower.model.times import SECOND_NS
 from stower.state.journal import Journal
+from stower.vms.migration_rules import Rule, oldest_first
 from stower.vms.nodes import VmNode
 from stower.vms.notes import INFO, WARN, Notes
 from stower.vms.pods import VERSION, PodState
@@ -29,12 +30,13 @@ def choose(
     notes: Notes,
     rest_ns: Callable[[PodState], int] = lambda pod: 0,
     has_target: Callable[[PodState], bool] = lambda pod: True,
+    rule: Rule = oldest_first,
 ) -> int:
-    """Have as many pods leave as bring the node to its watermark, the oldest first. requested: uids
-    of those that are to leave already; `request` may raise, which ends it; `rest_ns`: how long a
-    pod is left alone; `has_target`: whether the pod's VM has somewhere to go, where it counts then.
-    Returns when to choose again without any change, in ns from now: as some pods may not leave yet;
-    0 for never."""
+    """Have as many pods leave as bring the node to its watermark, in the order of the rule.
+    requested: uids of those that are to leave already; `request` may raise, which ends it;
+    `rest_ns`: how long a pod is left alone; `has_target`: whether the pod's VM has somewhere to go,
+    where it counts then. Returns when to choose again without any change, in ns from now: as some
+    pods may not leave yet; 0 for never."""
     requested = list(requested)
     again_ns = 0
     if not requested and not node.is_above_watermark:
@@ -54,7 +56,10 @@ def choose(
             "Finding migration targets",
             node.name,
         )
-        for pod in candidates(node):
+        left = candidates(node)
+        while left:
+            pod = rule(node, left)
+            left.remove(pod)
             if pod.cpu.reserved > node.cpu.watermark or pod.memory.reserved > node.memory.watermark:
                 # It would be above the watermark anywhere.
                 text = "Skipping potential migration of candidate Pod because it's too big"
@@ -78,8 +83,7 @@ def choose(
 
 
 def candidates(node: VmNode) -> list[PodState]:
-    """Who may leave and does not yet, the oldest first: so the same VMs are not moved again and
-    again."""
+    """Who may leave and does not yet, the oldest first."""
     found = [node.pods[uid] for uid in node.migratable]
     return sorted((p for p in found if not p.migrating), key=lambda p: (p.created, p.uid))
 

@@ -1,14 +1,20 @@
 """stower vms: prints each VM with used, requested and approved size, node and migration."""
 
+from enum import StrEnum
 from typing import Annotated
 
+import msgspec
 import typer
 
 from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, requested_name
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.model.kinds import VirtualMachine, VirtualMachineMigration
+from stower.state.journal import Journal
+from stower.vms.amounts import cpu_value, memory_value
 from stower.vms.config import SHIPPED
+from stower.vms.migration_plan import MigrationPlan, plan_migrations
+from stower.vms.node_table import node_table
 from stower.vms.nowhere import find_stuck
 from stower.vms.overview import Size, VmState, overview
 
@@ -25,10 +31,25 @@ Examples:
 
   kubectl get nodes,pods,neonvm,neonvmm -A -o json | stower vms all -
 
+  stower vms --plan
+
+  stower vms --plan --rule LeastMemory --at-once 3
+
 Name a VM with or without its namespace; `all` selects every VM. The exit code is 2 if there is
 neither such a VM nor such a node with VMs. The notes say what VMs lack that should leave a node
 above its watermark and have nowhere to go.
+
+With --plan, nothing happens: the migrations are shown that would bring the nodes to their
+watermarks. A round begins when all VMs of the one before have moved. Only amounts of CPU and memory
+are looked at, not what else keeps pods off nodes.
 """
+
+
+class RuleName(StrEnum):
+    """Which VM leaves first: see migrationRule in docs/vms.md."""
+
+    OLDEST_FIRST = "OldestFirst"
+    LEAST_MEMORY = "LeastMemory"
 
 
 def run(
@@ -44,6 +65,15 @@ def run(
             help="Share of a node above which VMs leave it, as in the scheduler's configuration.",
         ),
     ] = SHIPPED.watermark,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show which migrations would bring nodes below it.")
+    ] = False,
+    rule: Annotated[
+        RuleName, typer.Option(help="With --plan: which VM leaves a node first.")
+    ] = RuleName.OLDEST_FIRST,
+    at_once: Annotated[
+        int, typer.Option(min=0, help="With --plan: most migrations at once in all; 0: no bound.")
+    ] = SHIPPED.migrations_max,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
@@ -55,7 +85,16 @@ def run(
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     vms = [obj for obj in work.related if isinstance(obj, VirtualMachine)]
     moves = [obj for obj in work.related if isinstance(obj, VirtualMachineMigration)]
-    found = overview(pods, vms, moves, name, find_stuck(work.nodes, pods, vms, watermark))
+    journal = Journal()
+    nodes = node_table(work.nodes, pods, vms, watermark, journal)
+    if plan:
+        if name:
+            raise bad_input(f"got {which!r} with --plan, which is for all nodes: leave it out")
+        config = msgspec.structs.replace(SHIPPED, migration_rule=rule, migrations_max=at_once)
+        planned = plan_migrations(nodes, journal, config)
+        _print_plan(planned) if output is Output.TABLE else emit(planned, output)
+        return
+    found = overview(pods, vms, moves, name, find_stuck(nodes))
     if found is None:
         raise bad_input(f"got {which!r}, want the name of a VM or of a node with VMs")
     if output is Output.TABLE:
@@ -80,6 +119,27 @@ def _print(found: list[VmState]) -> None:
             one.node, lines(moves), lines([one.message]),
         )  # fmt: skip
     out.print(shown)
+
+
+def _print_plan(plan: MigrationPlan) -> None:
+    out = console()
+    if not plan.above_before:
+        out.print("No node is above its watermark.")
+        return
+    if plan.moves:
+        shown = table("Planned migrations", "round", "vm", "from", "to", "size")
+        for move in plan.moves:
+            size = f"{cpu_value(move.milli_cpu)} CPU, {memory_value(move.bytes)}"
+            shown.add_row(
+                str(move.round), lines([move.vm]), lines([move.source]), lines([move.target]), size
+            )
+        out.print(shown)
+    out.print(
+        f"{len(plan.moves)} migrations with {memory_value(plan.bytes)} of memory. Nodes above "
+        f"their watermark: {len(plan.above_before)} now, {len(plan.above_after)} after them."
+    )
+    if plan.above_after:
+        out.print(f"No VM of these has somewhere to go: {', '.join(plan.above_after)}")
 
 
 def _size(size: Size | None) -> str:
