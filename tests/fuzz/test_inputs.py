@@ -17,8 +17,9 @@ import yaml
 from hypothesis import strategies as st
 
 from stower.assembly import build_engine
+from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.hub_runs import read_groups
-from stower.cli.inputs import InputError, load, read_yaml_document, trace_list
+from stower.cli.inputs import load, trace_list
 from stower.cli.scripts import read_script
 from stower.controllers.cluster import read_cluster
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk

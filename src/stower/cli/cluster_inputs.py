@@ -11,14 +11,8 @@ from typing import Annotated
 import typer
 
 from stower.cli.cluster_options import STATE
-from stower.cli.inputs import (
-    ClusterError,
-    InputError,
-    LoadedWorkload,
-    describe_ignored,
-    load,
-    load_cluster,
-)
+from stower.cli.configuration_files import InputError
+from stower.cli.inputs import ClusterError, LoadedWorkload, describe_ignored, load, load_cluster
 from stower.cli.kube import KubeError, kubeconfig_of
 from stower.cli.output import bad_input, failure, note, progress
 

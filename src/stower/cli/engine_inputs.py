@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from stower.assembly import build_engine
-from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.output import bad_input
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import rebuild_engine

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stower.cli.inputs import InputError
+from stower.cli.configuration_files import InputError
 from stower.model.gang_kinds import KINDS
 from stower.plugins.group_making import GroupMaking
 

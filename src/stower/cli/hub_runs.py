@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.names import check_names
 from stower.cli.output import OnProgress, Output, bad_input, console, emit, failure, progress, table
 from stower.cli.plot import plot_waits

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.cli.configuration_files import InputError
 from stower.cli.device_checks import device_fault
 from stower.cli.documents import STDIN, Document, DocumentError, read_documents
 from stower.cli.parquet import read_parquet
@@ -205,10 +206,6 @@ def _check(where: str, meta: TypeMeta, obj: object, data: bytes) -> None:
         raise InputError(f"{where}: {fault}")
 
 
-class InputError(Exception):
-    """What was given cannot be used; the message says where and why."""
-
-
 class ClusterError(InputError):
     """The cluster cannot be asked."""
 
@@ -388,18 +385,6 @@ def load_generated(documents: Iterator[bytes]) -> LoadedWorkload:
     for i, data in enumerate(documents, 1):
         reader.take(f"generated: document {i}", data, _arrival_s(data))
     return reader.build()
-
-
-def read_yaml_document(path: str) -> dict[str, Any]:
-    """The one document of a configuration file, decoded. Raises InputError."""
-    try:
-        found = list(read_documents([path]))
-    except DocumentError as error:
-        raise InputError(str(error)) from None
-    if len(found) != 1:
-        raise InputError(f"{path}: {len(found)} documents, want one")
-    decoded: dict[str, Any] = msgspec.json.decode(found[0].data)
-    return decoded
 
 
 def _describe_position(document: Document) -> str:

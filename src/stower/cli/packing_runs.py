@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.cli.inputs import InputError, trace_list
+from stower.cli.configuration_files import InputError
+from stower.cli.inputs import trace_list
 from stower.cli.names import check_names
 from stower.cli.output import OnProgress, Output, bad_input, console, emit, progress, table
 from stower.cli.packing_csv import write_csv

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from stower.cli.configuration_files import InputError
 from stower.cli.gates import features_of
-from stower.cli.inputs import InputError, LoadedWorkload, describe_ignored, load
+from stower.cli.inputs import LoadedWorkload, describe_ignored, load
 from stower.cli.output import Output, bad_input, emit, failure, note, progress
 from stower.cli.output_files import check_target
 from stower.cli.placed_objects import placed_documents

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from stower.assembly import build_engine
-from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.output import bad_input
 from stower.cli.plugins import plugins_of
 from stower.model.errors import InvalidObject

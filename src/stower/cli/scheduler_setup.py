@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from stower.assembly import build_engine
 from stower.cli import serving_options
+from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.election_options import merge_leader_election
 from stower.cli.gates import features_of
 from stower.cli.group_making import kinds_of, with_group_making
-from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input
 from stower.cli.plugins import plugins_of
 from stower.cli.run_arguments import RunArguments

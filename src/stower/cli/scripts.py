@@ -7,13 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from stower.assembly import build_engine
-from stower.cli.inputs import (
-    InputError,
-    check_amounts,
-    check_pod_amounts,
-    check_tolerations,
-    read_yaml_document,
-)
+from stower.cli.configuration_files import InputError, read_yaml_document
+from stower.cli.inputs import check_amounts, check_pod_amounts, check_tolerations
 from stower.cli.output import bad_input
 from stower.framework.profile import Profile
 from stower.model.errors import InvalidObject

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.output import bad_input
 from stower.controllers.cluster import Cluster, read_cluster
 from stower.model.errors import InvalidObject

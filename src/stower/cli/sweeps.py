@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.cli.inputs import InputError, LoadedWorkload, load, load_generated
+from stower.cli.configuration_files import InputError
+from stower.cli.inputs import LoadedWorkload, load, load_generated
 from stower.cli.parquet import ENDING, write_parquet
 from stower.cli.plugins import plugins_of
 from stower.cli.workers import quiet

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from stower.cli.inputs import InputError
+from stower.cli.configuration_files import InputError
 from stower.plugins.autoscale_enforcer import AutoscaleEnforcer
 from stower.vms.config import DEFAULT_PATH, BadConfig, read_config
 

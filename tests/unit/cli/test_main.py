@@ -93,6 +93,22 @@ def test_what_lists_verbs_imports_none_of_them() -> None:
     assert [] == [name for name in own[1] if name in HEAVY]
 
 
+def test_run_imports_nothing_of_verbs_that_read_clusters_from_files() -> None:
+    """A scheduler that was killed is waited for: its imports were most of the time that it took."""
+    look = "import sys, stower.cli.verbs.run; print(*sorted(sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    modules = ended.stdout.split()
+    of_others = (
+        "stower.sim.",
+        "stower.bench.",
+        "stower.dashboard.",
+        "stower.cli.inputs",
+        "ortools",
+    )
+    assert "stower.live.scheduler" in modules
+    assert [] == [name for name in modules if name.startswith(of_others)]
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_examples_can_be_copied(verb: str) -> None:
     """Each is on a line of its own, whole, however narrow the terminal is."""

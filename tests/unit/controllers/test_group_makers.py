@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from stower.assembly import build_engine
+from stower.cli.configuration_files import InputError
 from stower.cli.group_making import kinds_of, with_group_making
-from stower.cli.inputs import InputError
 from stower.controllers.group_makers import GATE
 from stower.model.gang_kinds import KINDS
 from tests.unit.controllers.cluster import Cluster, Object, pools

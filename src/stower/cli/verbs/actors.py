@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from stower.cli import simulated_clusters
+from stower.cli.configuration_files import InputError
 from stower.cli.group_making import kinds_of
-from stower.cli.inputs import InputError
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
 from stower.cli.output import bad_input, console, failure
 from stower.cli.shutdown import WithParent, stop_event, wait_for_go

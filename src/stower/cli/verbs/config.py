@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from stower.assembly import OF_THE_ENGINE, build_profiles
+from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.gates import FeatureGates, features_of
-from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import Output, bad_input, emit, note
 from stower.cli.plugins import plugins_of
 from stower.framework.args import faults_of, invalid, raise_faults

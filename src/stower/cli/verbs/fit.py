@@ -6,8 +6,9 @@ import typer
 
 from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
+from stower.cli.configuration_files import InputError
 from stower.cli.engine_inputs import Config, engine_of
-from stower.cli.inputs import InputError, load
+from stower.cli.inputs import load
 from stower.cli.output import Output, bad_input, console, emit, progress, table
 from stower.sim.capacity import Fit, fit
 

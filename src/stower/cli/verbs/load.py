@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
-from stower.cli.inputs import InputError, RawObject, raw_objects
+from stower.cli.configuration_files import InputError
+from stower.cli.inputs import RawObject, raw_objects
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
 from stower.cli.object_loader import Loader, LoadResult, discover
 from stower.cli.output import Output, bad_input, console, emit, failure, note, progress

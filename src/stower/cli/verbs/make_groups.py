@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from stower.cli.cluster_options import Context, Kubeconfig
+from stower.cli.configuration_files import InputError
 from stower.cli.group_making import kinds_of
-from stower.cli.inputs import InputError
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
 from stower.cli.output import bad_input, console, failure
 from stower.cli.shutdown import stop_event

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from stower.cli.configuration_files import InputError
 from stower.cli.documents import STDIN
-from stower.cli.inputs import InputError
 from stower.cli.output import Output, bad_input, console, emit, failure, progress, table
 from stower.cli.output_files import check_target
 from stower.cli.parquet import ENDING

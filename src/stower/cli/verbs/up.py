@@ -19,9 +19,9 @@ from stower.apiserver.tables import VERSIONS
 from stower.assembly import build_engine
 from stower.cli import simulated_clusters
 from stower.cli.cluster_options import State
+from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
 from stower.cli.group_making import ALL
-from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.large_objects import LARGE_OBJECTS_MAX, LargeObjectsMax, large_objects_bytes
 from stower.cli.output import bad_input, console, failure, note
 from stower.cli.output_files import check_target

@@ -7,8 +7,9 @@ import typer
 
 from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
+from stower.cli.configuration_files import InputError
 from stower.cli.engine_inputs import Config, engine_of
-from stower.cli.inputs import InputError, LoadedWorkload, load
+from stower.cli.inputs import LoadedWorkload, load
 from stower.cli.output import Output, amount, bad_input, console, emit, progress, table
 from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.view_plots import plot_compared
