@@ -19,12 +19,12 @@ SPARE = make_node("spare", cpu="100", memory="1000Gi")
 
 
 def brute_force(found: list[Leaving], cpu: int, memory: int) -> int | None:
-    """The fewest bytes of all sets that free so much, None where there is none."""
+    """The least cost of all sets that free so much, None where there is none."""
     sets = itertools.chain.from_iterable(
         itertools.combinations(found, n) for n in range(len(found) + 1)
     )
     enough = [
-        sum(one.bytes for one in each)
+        sum(one.cost for one in each)
         for each in sets
         if sum(one.cpu for one in each) >= cpu and sum(one.memory for one in each) >= memory
     ]
@@ -45,7 +45,7 @@ def test_the_smallest_set_is_that_of_brute_force() -> None:
             assert [] == chosen
             continue
         assert len(chosen) == len(set(chosen))
-        assert best == sum(found[i].bytes for i in chosen)
+        assert best == sum(found[i].cost for i in chosen)
         assert cpu <= sum(found[i].cpu for i in chosen)
         assert memory <= sum(found[i].memory for i in chosen)
 

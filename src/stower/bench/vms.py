@@ -2,13 +2,13 @@
 
 Requests arrive at that rate whether the engine keeps up or not; a request that arrives during other
 work waits. A timed piece is the time from then until the end of the step that writes the approval.
-Engine time includes the work that an approval causes (the answer to the write, the changed pod) and
-ticks, and nothing else.
+Engine time includes the work that a request and its approval cause (the VM changes, then its pod,
+each time; the answer to the write) and ticks, and nothing else.
 """
 
 from heapq import heappop, heappush
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from stower.bench.workloads import BenchWorkload
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.writes import JsonPatchObject
 from stower.model.errors import InvariantError
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import Node, Pod, VirtualMachine
 from stower.model.times import SECOND_NS
 from stower.vms.pods import APPROVED, AUTOSCALING, REQUESTED, RESOURCES, UNIT, VERSION
 
@@ -28,6 +28,7 @@ EVERY_NS: Final = 10 * SECOND_NS
 ANSWER_NS: Final = 5_000_000
 SHOWN_NS: Final = 10_000_000
 START_NS: Final = 1_000 * SECOND_NS
+T = TypeVar("T", Pod, VirtualMachine)
 SIZES: Final = ('{"vCPUs":"500m","mem":"2Gi"}', '{"vCPUs":1,"mem":"4Gi"}')
 UNIT_SIZE: Final = '{"vCPUs":"250m","mem":"1Gi"}'
 CONFIGURATION: Final[dict[str, Any]] = {
@@ -65,18 +66,25 @@ def _pod(i: int, nodes: int) -> Pod:
     return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": "Running"}}, Pod)
 
 
-def _annotate(pod: Pod, name: str, value: str) -> Pod:
-    notes = {**(pod.metadata.annotations or {}), name: value}
-    meta = msgspec.structs.replace(pod.metadata, annotations=notes)
-    return msgspec.structs.replace(pod, metadata=meta)
+def _vm(i: int) -> VirtualMachine:
+    notes = {UNIT: UNIT_SIZE, REQUESTED: SIZES[0], APPROVED: SIZES[0]}
+    meta = {"name": f"vm-{i}", "namespace": "default", "uid": f"vm-{i}", "annotations": notes}
+    return msgspec.convert({"metadata": meta}, VirtualMachine)
+
+
+def _annotate(obj: T, name: str, value: str) -> T:
+    notes = {**(obj.metadata.annotations or {}), name: value}
+    meta = msgspec.structs.replace(obj.metadata, annotations=notes)
+    return msgspec.structs.replace(obj, metadata=meta)
 
 
 def vms(workload: BenchWorkload) -> Times:
     """`existing` VMs, of which `arriving` ask; the engine must approve all of it."""
     engine = build_engine(CONFIGURATION, contains_errors=False)
     pods = [_pod(i, workload.nodes) for i in range(workload.existing)]
+    machines = [_vm(i) for i in range(workload.existing)]
     nodes = [_node(i) for i in range(workload.nodes)]
-    writes = engine.step(Listed((*nodes, *pods)), START_NS)
+    writes = engine.step(Listed((*nodes, *machines, *pods)), START_NS)
     while (due_ns := engine.next_wake_ns) is not None and due_ns <= START_NS:
         writes += engine.step(Tick(), START_NS)
     if any(isinstance(write, JsonPatchObject) for write in writes):
@@ -90,10 +98,13 @@ def vms(workload: BenchWorkload) -> Times:
     while len(pieces) < workload.arriving:
         due_ns = START_NS + came * gap_ns
         if came < workload.arriving and (not happens or due_ns <= happens[0][0]):
-            i = came % workload.existing
-            pod = pods[i] = _annotate(pods[i], REQUESTED, SIZES[1 - came // workload.existing % 2])
-            asked_ns[pod.metadata.uid] = due_ns
-            event: Event = Observed(WatchType.MODIFIED, pod)
+            i, size = came % workload.existing, SIZES[1 - came // workload.existing % 2]
+            machines[i] = _annotate(machines[i], REQUESTED, size)
+            pods[i] = _annotate(pods[i], REQUESTED, size)
+            asked_ns[pods[i].metadata.uid] = due_ns
+            turn += 1
+            heappush(happens, (due_ns, turn, Observed(WatchType.MODIFIED, pods[i])))
+            event: Event = Observed(WatchType.MODIFIED, machines[i])
             came += 1
         elif happens:
             due_ns, _, event = heappop(happens)
@@ -109,11 +120,17 @@ def vms(workload: BenchWorkload) -> Times:
                 continue
             pieces.append(clock_ns - asked_ns[write.uid])
             index = int(write.uid.removeprefix("pod-"))
-            pods[index] = _annotate(pods[index], APPROVED, write.operations[-1]["value"])
-            turn += 2
-            heappush(happens, (clock_ns + ANSWER_NS, turn, WriteOk(write.id)))
-            shown = Observed(WatchType.MODIFIED, pods[index])
-            heappush(happens, (clock_ns + SHOWN_NS, turn + 1, shown))
+            approved = write.operations[-1]["value"]
+            pods[index] = _annotate(pods[index], APPROVED, approved)
+            machines[index] = _annotate(machines[index], APPROVED, approved)
+            then: tuple[tuple[int, Event], ...] = (
+                (ANSWER_NS, WriteOk(write.id)),
+                (ANSWER_NS, Observed(WatchType.MODIFIED, machines[index])),
+                (SHOWN_NS, Observed(WatchType.MODIFIED, pods[index])),
+            )
+            for after_ns, one in then:
+                turn += 1
+                heappush(happens, (clock_ns + after_ns, turn, one))
         wake_ns = engine.next_wake_ns
         if wake_ns is not None and wake_ns <= clock_ns:
             turn += 1

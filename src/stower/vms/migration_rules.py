@@ -20,9 +20,9 @@ STATES_MAX: Final = 500  # of a search; what it has found until then is used
 
 
 class Leaving(NamedTuple):
-    """What it takes to move a VM, in bytes, and what that frees: milli-CPU and bytes."""
+    """What it takes to move a VM, and what that frees: milli-CPU and bytes."""
 
-    bytes: int
+    cost: int
     cpu: int
     memory: int
 
@@ -38,7 +38,8 @@ def least_memory(node: VmNode, candidates: Sequence[PodState]) -> PodState:
     needs = node.cpu.excess_over_watermark, node.memory.excess_over_watermark
     found = [
         Leaving(
-            pod.memory.reserved,
+            # Bytes; of sets with as many, the one with the least CPU, which others may need.
+            pod.memory.reserved + pod.cpu.reserved,
             discounted_amount(pod.cpu, CPU_MASK),
             discounted_amount(pod.memory, MEMORY_MASK),
         )
@@ -58,13 +59,13 @@ class _Open(NamedTuple):
 
     at: int
     chosen: tuple[int, ...]
-    bytes: int
+    cost: int
     cpu: int
     memory: int
 
 
 class _Rest(NamedTuple):
-    """What all from a place on free together, and for how many bytes at least each unit of it."""
+    """What all from a place on free together, and at least at what cost each unit of it."""
 
     cpu: int = 0
     memory: int = 0
@@ -72,7 +73,7 @@ class _Rest(NamedTuple):
     per_memory: float = math.inf
 
     def lower_bound(self, one: _Open) -> float:
-        """Of the bytes of what the set still lacks; infinite where it cannot be had."""
+        """Of the cost of what the set still lacks; infinite where it cannot be had."""
         if self.cpu < one.cpu or self.memory < one.memory:
             return math.inf
         return max(
@@ -82,9 +83,9 @@ class _Rest(NamedTuple):
 
 
 def smallest_set(found: Sequence[Leaving], cpu: int, memory: int) -> list[int]:
-    """Returns the indexes of the set with the fewest bytes that frees so much; of the best that a
-    bounded search finds, first by those that free the most for their bytes. Empty where all
-    together do not free that much."""
+    """Returns the indexes of the set with the least cost that frees so much: the best that a search
+    of so many states finds, which begins with those that free the most at their cost. Empty where
+    all together do not free that much."""
     order = sorted(range(len(found)), key=lambda i: (-_worth(found[i], cpu, memory), i))
     rests = [_Rest()]
     for one in (found[i] for i in reversed(order)):
@@ -93,33 +94,33 @@ def smallest_set(found: Sequence[Leaving], cpu: int, memory: int) -> list[int]:
             _Rest(
                 last.cpu + one.cpu,
                 last.memory + one.memory,
-                min(last.per_cpu, one.bytes / one.cpu if one.cpu else math.inf),
-                min(last.per_memory, one.bytes / one.memory if one.memory else math.inf),
+                min(last.per_cpu, one.cost / one.cpu if one.cpu else math.inf),
+                min(last.per_memory, one.cost / one.memory if one.memory else math.inf),
             )
         )
     rests.reverse()
     best: tuple[int, ...] = ()
-    best_bytes, states = math.inf, 0
+    best_cost, states = math.inf, 0
     open_sets = [_Open(0, (), 0, cpu, memory)]
     while open_sets and (states < STATES_MAX or not best):
         states += 1
         now = open_sets.pop()
-        if now.bytes + rests[now.at].lower_bound(now) >= best_bytes:
+        if now.cost + rests[now.at].lower_bound(now) >= best_cost:
             continue
         if now.cpu <= 0 and now.memory <= 0:
-            best, best_bytes = now.chosen, now.bytes
+            best, best_cost = now.chosen, now.cost
             continue
         i = order[now.at]
         one = found[i]
         open_sets.append(now._replace(at=now.at + 1))
-        taken = (*now.chosen, i), now.bytes + one.bytes, now.cpu - one.cpu, now.memory - one.memory
+        taken = (*now.chosen, i), now.cost + one.cost, now.cpu - one.cpu, now.memory - one.memory
         open_sets.append(_Open(now.at + 1, *taken))
     return [*best]
 
 
 def _worth(one: Leaving, cpu: int, memory: int) -> float:
-    """The share of what is to be freed, for each byte."""
+    """The share of what is to be freed, by its cost."""
     freed = (min(one.cpu, cpu) / cpu if cpu > 0 else 0.0) + (
         min(one.memory, memory) / memory if memory > 0 else 0.0
     )
-    return freed / max(one.bytes, 1)
+    return freed / max(one.cost, 1)
