@@ -32,8 +32,9 @@ from stower.vms.nodes import InvalidHoldingError
 from stower.vms.notes import ERROR, INFO, WARN
 from stower.vms.orphans import Orphans
 from stower.vms.pending_approvals import PendingApprovals
+from stower.vms.pod_listeners import PodListeners
 from stower.vms.pods import PodState, vm_owner
-from stower.vms.targets import Targets
+from stower.vms.targets import Rooms, Targets
 from stower.vms.vm_approvals import VmApprovals
 
 POD: Final = "Pod"
@@ -75,7 +76,7 @@ class VmScheduling:
         self._retry_ns: dict[str, int] = {}  # the same by uid
         self.enforcer = Enforcer(
             config, self._requeue_pod, self._requeue_node, self._on_change, self._requeue_pod_at,
-            Targets(self._fits, self._held_pod),
+            Targets(self._rooms, self._fits, self._held_pod),
         )  # fmt: skip
         self._trial_scheduler: TrialScheduler | None = None
         self._written = PendingApprovals()
@@ -93,11 +94,7 @@ class VmScheduling:
         self._start_by_ns = 0
         self._to_look_at: dict[str, None] = {}  # uids of pods that may have got or lost a node
         self._by_write: dict[int, _Task] = {}
-        self._heard: dict[str, int] = {}  # by uid of pods that are listened to
-        self._listeners: dict[str, list[tuple[int, _Task]]] = {}
-        self._alarms: list[tuple[int, int, str]] = []
-        self._listening: dict[int, tuple[_Task, PodWait]] = {}
-        self._turn = 0
+        self._listeners: PodListeners[_Task] = PodListeners()
         self._is_held = False
         self._orphans = Orphans()
         self._ready: deque[tuple[_Task, Any]] = deque()
@@ -275,6 +272,18 @@ class VmScheduling:
         found: Floats = self._held[:, rows]
         return found
 
+    def _rooms(self) -> Rooms:
+        """What is left below the watermark of each node that is known here."""
+        at = [(name, self._state.row_of(name)) for name in self.enforcer.nodes]
+        rows = np.array([row for _, row in at if row >= 0], np.int64)
+        cpu, cpu_total, memory, memory_total = self.reserved_amounts(rows)
+        mark = self.config.watermark
+        return Rooms(
+            [name for name, row in at if row >= 0],
+            np.floor(cpu_total * mark) - cpu, cpu_total,
+            np.floor(memory_total * mark) - memory, memory_total,
+        )  # fmt: skip
+
     # What it does
 
     def run(self, now_ns: int, next_id: Callable[[], int], is_held: bool) -> list[Write]:
@@ -282,14 +291,7 @@ class VmScheduling:
         self.enforcer.now_ns = now_ns
         self._is_held = is_held
         self._check_placements()
-        while self._alarms and self._alarms[0][0] <= now_ns:
-            _, turn, uid = heappop(self._alarms)
-            listening = self._listening.pop(turn, None)
-            if listening is not None:
-                others = [one for one in self._listeners.pop(uid, ()) if one[0] != turn]
-                if others:
-                    self._listeners[uid] = others
-                self._ready.append((listening[0], False))
+        self._ready += [(task, False) for task in self._listeners.expire(now_ns)]
         while self._ends and self._ends[0][0] <= now_ns:
             _, uid = heappop(self._ends)
             if self._written.has_expired(uid, now_ns):
@@ -395,7 +397,8 @@ class VmScheduling:
             self._finish(task.item, self._handle_panic(task.item, error), now_ns)
             return
         if isinstance(step, PodWait):
-            self._wait_for_pod(task, step)
+            if not self._listeners.wait(task, step):
+                self._ready.append((task, True))
             return
         write = msgspec.structs.replace(step, id=next_id())
         if isinstance(write, JsonPatchObject) and task.item is not None:
@@ -491,7 +494,8 @@ class VmScheduling:
         """See Companion."""
         is_shut = self._is_held or self.queue.processing_count >= self.config.reconcile_workers
         dues = [None if is_shut else self.queue.next_due_ns]
-        dues += [times[0][0] for times in (self._alarms, self._ends, self._retries) if times]
+        dues += [times[0][0] for times in (self._ends, self._retries) if times]
+        dues.append(self._listeners.next_ns)
         if self._awaited and not self.enforcer.is_started:
             dues.append(self._start_by_ns)
         found = [due for due in dues if due is not None]
@@ -500,7 +504,7 @@ class VmScheduling:
     @property
     def is_idle(self) -> bool:
         """See Companion."""
-        is_busy = self._by_write or self._ready or self._listening
+        is_busy = self._by_write or self._ready or not self._listeners.is_empty
         return not is_busy and self._written.is_empty
 
     def take_log_lines(self) -> list[tuple[str, str, str]]:
@@ -516,7 +520,7 @@ class VmScheduling:
     def on_request(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
         """See Companion."""
         self.enforcer.now_ns = now_ns
-        talk = handle_request(self.enforcer, method, body, self._find, self._watch_pod)
+        talk = handle_request(self.enforcer, method, body, self._find, self._listeners.watch)
         self._ready.append((_Task(talk, None, id), None))
         return True
 
@@ -524,27 +528,10 @@ class VmScheduling:
         uid = self._by_name.get((POD, f"{namespace}/{name}"))
         return self._objects.get(Key(POD, uid)) if uid is not None else None
 
-    def _watch_pod(self, uid: str) -> int:
-        return self._heard.setdefault(uid, 0)
-
-    def _wait_for_pod(self, task: _Task, step: PodWait) -> None:
-        if self._heard.get(step.uid, 0) != step.heard:
-            self._ready.append((task, True))
-            return
-        self._turn += 1
-        self._listening[self._turn] = (task, step)
-        heappush(self._alarms, (step.until_ns, self._turn, step.uid))
-        self._listeners.setdefault(step.uid, []).append((self._turn, task))
-
     def _notify_listeners(self, uid: str) -> None:
         """A pod has changed: whoever listens goes on."""
-        if uid in self._heard:
-            self._heard[uid] += 1
-            for turn, task in self._listeners.pop(uid, ()):
-                if self._listening.pop(turn, None) is not None:
-                    self._ready.append((task, True))
-            if Key(POD, uid) not in self._objects:
-                del self._heard[uid]
+        tasks = self._listeners.notify(uid, Key(POD, uid) in self._objects)
+        self._ready += [(task, True) for task in tasks]
 
     # The queue
 

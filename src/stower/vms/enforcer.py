@@ -22,7 +22,7 @@ from stower.vms.migrations import CREATED_BY, ENDED, PLANNED, PREFIX, choose
 from stower.vms.nodes import InvalidHoldingError, VmNode, node_state
 from stower.vms.notes import ERROR, INFO, WARN, Notes
 from stower.vms.pods import BadPod, PodState, pod_state
-from stower.vms.targets import Plan, Targets
+from stower.vms.targets import Plan, Targets, TargetSearch
 
 EXPECTS: Final = (EventKind.MODIFIED, EventKind.DELETED)
 ASKED_NS: Final = 5 * SECOND_NS
@@ -193,15 +193,19 @@ class Enforcer:
             self.requeue_pod(uid)
             known.requested[uid] = found.get(uid, "")
 
+        search: TargetSearch | None = None  # begun only where somebody is to leave
+
         def has_target(pod: PodState) -> bool:
+            nonlocal search
             if self.targets is None:
                 return True
-            name, nodes = known.node.name, [one.node for one in self.nodes.values()]
-            node_name = self.targets.find(pod, name, nodes, self._plans())
+            search = search or self.targets.search(self._plans())
+            node_name = search.find(pod, known.node.name)
             if node_name:
                 found[pod.uid] = node_name
-            else:
-                lacks[pod.vm] = self.targets.lack(pod, name, nodes)
+                search.take(pod, node_name)
+            elif not lacks:
+                lacks[pod.vm] = search.lack(pod, known.node.name)
             return bool(node_name)
 
         try:

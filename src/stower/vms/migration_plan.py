@@ -17,7 +17,7 @@ from stower.vms.migrations import choose
 from stower.vms.nodes import VmNode
 from stower.vms.notes import Notes
 from stower.vms.pods import PodState
-from stower.vms.targets import Plan, Targets
+from stower.vms.targets import TargetSearch, rooms_of
 
 
 class PlannedMove(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,11 +72,9 @@ class _Round:
 
     def __init__(self, known: Mapping[str, VmNode], config: Config, moved: set[str]) -> None:
         self.made: list[tuple[PodState, str, str]] = []
-        self._known = known
         self._config = config
         self._moved = moved
-        pods = {f"{p.namespace}/{p.name}": p for node in known.values() for p in node.pods.values()}
-        self._targets = Targets(lambda uid, name: True, pods.get)
+        self._search = TargetSearch(rooms_of(known.values()), lambda uid, name: True)
 
     def leave(self, pod: PodState, source: str) -> bool:
         """Whether the pod may leave, which is counted then."""
@@ -85,9 +83,9 @@ class _Round:
             return False
         if 0 < config.migrations_max <= len(self.made):
             return False
-        plans = [Plan(f"{p.namespace}/{p.name}", target) for p, _, target in self.made]
-        target = self._targets.find(pod, source, self._known.values(), plans)
+        target = self._search.find(pod, source)
         if target:
+            self._search.take(pod, target)
             self.made.append((pod, source, target))
         return bool(target)
 

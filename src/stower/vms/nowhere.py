@@ -8,16 +8,16 @@ from collections.abc import Mapping
 
 from stower.vms.migrations import candidates
 from stower.vms.nodes import VmNode
-from stower.vms.targets import Targets
+from stower.vms.targets import TargetSearch, rooms_of
 
 
 def find_stuck(known: Mapping[str, VmNode]) -> dict[str, str]:
     """Returns what VMs lack, by namespace/name, that may migrate and have no node to go to."""
-    targets = Targets(lambda uid, name: True, lambda key: None)
+    search = TargetSearch(rooms_of(known.values()), lambda uid, name: True)
     return {
-        state.vm: targets.lack(state, name, known.values())
+        state.vm: search.lack(state, name)
         for name, node in known.items()
         if node.is_above_watermark
         for state in candidates(node)
-        if not targets.find(state, name, known.values())
+        if not search.find(state, name)
     }

@@ -7,13 +7,14 @@ Must not know the scheduler: whether a pod fits on a node otherwise is asked of 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from stower.vms.amounts import cpu_value, memory_value
-from stower.vms.nodes import Use, VmNode, discounted_amount
-from stower.vms.pods import Holding, PodState
+import numpy as np
+
+from stower.state.arrays import Floats
+from stower.vms.amounts import CPU_MASK, MEMORY_MASK, cpu_value, memory_value
+from stower.vms.nodes import VmNode, discounted_amount
+from stower.vms.pods import PodState
 
 Fits = Callable[[str, str], bool]  # the uid of a pod, the name of a node
-
-
 Held = Callable[[str], PodState | None]  # namespace/name of a pod
 
 
@@ -26,47 +27,105 @@ class Plan(NamedTuple):
     target: str = ""
 
 
-class Targets:
-    """Finds targets among nodes as they are when it is asked."""
+class Rooms(NamedTuple):
+    """What is left below the watermark of each node, and what there is: float64[nodes] each, in
+    milli-CPU and bytes. Negative above the watermark."""
 
-    def __init__(self, fits: Fits, held: Held) -> None:
+    names: list[str]
+    cpu: Floats
+    cpu_total: Floats
+    memory: Floats
+    memory_total: Floats
+
+
+def rooms_of(nodes: Iterable[VmNode]) -> Rooms:
+    """Returns the rooms of these nodes."""
+    nodes = [*nodes]
+    return Rooms(
+        [node.name for node in nodes],
+        np.array([node.cpu.watermark - node.cpu.reserved for node in nodes], float),
+        np.array([node.cpu.total for node in nodes], float),
+        np.array([node.memory.watermark - node.memory.reserved for node in nodes], float),
+        np.array([node.memory.total for node in nodes], float),
+    )
+
+
+class Targets:
+    """Begins searches, each among nodes as they are then."""
+
+    def __init__(self, rooms: Callable[[], Rooms], fits: Fits, held: Held) -> None:
         """`held`: a pod as it counts on a node, None where it does not."""
+        self._rooms = rooms
         self._fits = fits
         self.held = held
 
-    def find(
-        self, pod: PodState, source: str, nodes: Iterable[VmNode], plans: Iterable[Plan] = ()
-    ) -> str:
-        """Returns the node with the most room for the pod's VM, "" where there is none. `plans`: of
-        all VMs that are to migrate; they count until their target pods do."""
-        inbound: dict[str, list[PodState]] = {}
+    def search(self, plans: Iterable[Plan] = ()) -> "TargetSearch":
+        """Returns a search. `plans`: of all VMs that are to migrate; they count until their target
+        pods do."""
+        search = TargetSearch(self._rooms(), self._fits)
         for plan in plans:
             leaves = self.held(plan.source)
             has_come = bool(plan.target) and self.held(plan.target) is not None
-            if leaves is not None and leaves.vm != pod.vm and not has_come:
-                inbound.setdefault(plan.node, []).append(leaves)
-        rooms = sorted(
-            (-room, node.name)
-            for node in nodes
-            if node.name != source
-            and (room := _least_room(node, pod, inbound.get(node.name, []))) >= 0
-        )
-        return next((name for _, name in rooms if self._fits(pod.uid, name)), "")
+            if leaves is not None and not has_come:
+                search.take(leaves, plan.node)
+        return search
 
-    @staticmethod
-    def lack(pod: PodState, source: str, nodes: Iterable[VmNode]) -> str:
+
+class TargetSearch:
+    """A search for the targets of some VMs, one after another."""
+
+    def __init__(self, rooms: Rooms, fits: Fits) -> None:
+        self._rooms = rooms
+        self._fits = fits
+        self._at = {name: i for i, name in enumerate(rooms.names)}
+        self._cpu = rooms.cpu.copy()
+        self._memory = rooms.memory.copy()
+        self._taken: dict[str, tuple[int, int, int]] = {}  # by VM: which node, how much
+
+    def take(self, pod: PodState, node_name: str) -> None:
+        """Counts the pod's VM on a node."""
+        i = self._at.get(node_name)
+        if i is None or pod.vm in self._taken:
+            return
+        cpu, memory = _amounts(pod)
+        self._cpu[i] -= cpu
+        self._memory[i] -= memory
+        self._taken[pod.vm] = i, cpu, memory
+
+    def find(self, pod: PodState, source: str) -> str:
+        """Returns the node with the most room for the pod's VM, "" where there is none."""
+        rooms, (cpu, memory) = self._rooms, _amounts(pod)
+        left_cpu, left_memory = self._cpu - cpu, self._memory - memory
+        if pod.vm in self._taken:
+            i, own_cpu, own_memory = self._taken[pod.vm]
+            left_cpu[i] += own_cpu
+            left_memory[i] += own_memory
+        shares = np.minimum(
+            left_cpu / np.maximum(rooms.cpu_total, 1),
+            left_memory / np.maximum(rooms.memory_total, 1),
+        )
+        if source in self._at:
+            shares[self._at[source]] = -1
+        while (most := shares.max(initial=-1)) >= 0:
+            name = min(rooms.names[i] for i in np.flatnonzero(shares == most))
+            if self._fits(pod.uid, name):
+                return name
+            shares[self._at[name]] = -1
+        return ""
+
+    def lack(self, pod: PodState, source: str) -> str:
         """Returns what the pod's VM lacks on the other nodes, for people."""
-        others = [node for node in nodes if node.name != source]
-        if not others:
+        others = np.array([name != source for name in self._rooms.names], bool)
+        if not others.any():
             return "there is no other node"
-        cpu = max(node.cpu.watermark - node.cpu.reserved for node in others)
-        memory = max(node.memory.watermark - node.memory.reserved for node in others)
-        if cpu >= pod.cpu.reserved and memory >= pod.memory.reserved:
+        cpu, memory = (int(r[others].max()) for r in (self._rooms.cpu, self._rooms.memory))
+        needs_cpu, needs_memory = pod.cpu.reserved, pod.memory.reserved
+        if cpu >= needs_cpu and memory >= needs_memory:
             return "no other node would stay below its watermark and fits its pod otherwise"
         amounts = (
-            ("CPU", cpu_value(pod.cpu.reserved), cpu_value(max(cpu, 0)), cpu - pod.cpu.reserved),
-            ("memory", memory_value(pod.memory.reserved), memory_value(max(memory, 0)),
-             memory - pod.memory.reserved),
+            ("CPU", cpu_value(needs_cpu), cpu_value(max(cpu, 0)), cpu - needs_cpu),
+            ("memory", memory_value(needs_memory), memory_value(max(memory, 0)),
+             memory - needs_memory),
         )  # fmt: skip
         parts = [
             f"{what} {needs}, at most {has} is free below the watermark of another node"
@@ -76,15 +135,5 @@ class Targets:
         return "needs " + "; ".join(parts)
 
 
-def _least_room(node: VmNode, pod: PodState, inbound: list[PodState]) -> float:
-    """Returns the share of the node that is left below its watermark with the pod, of the resource
-    of which less is left; negative where the pod has no room."""
-    return min(
-        _room(node.cpu, pod.cpu, [one.cpu for one in inbound]),
-        _room(node.memory, pod.memory, [one.memory for one in inbound]),
-    )
-
-
-def _room(use: Use, own: Holding, inbound: list[Holding]) -> float:
-    taken = sum(discounted_amount(holding, use.mask) for holding in (own, *inbound))
-    return (use.watermark - use.reserved - taken) / max(use.total, 1)
+def _amounts(pod: PodState) -> tuple[int, int]:
+    return discounted_amount(pod.cpu, CPU_MASK), discounted_amount(pod.memory, MEMORY_MASK)
