@@ -60,6 +60,8 @@ ROWS: Final = (
         "half an hour of a real cluster on which everything fails"),
     Row("device-race", 3, "python -m tests.contract.device_race 120",
         "two schedulers with Leases of their own on shared devices, one killed every 3 s"),
+    Row("vm-race", 5, "python -m tests.contract.vm_race 180",
+        "30 VMs that ask for other sizes, the scheduler killed every 5 s, everything else failing"),
     Row("hostile", 11, "python -m tests.contract.hostile_users 10",
         "one user's worst objects through the API, and another's plain pods"),
     Row("kills", 13, "python -m tests.contract.kills 10",

@@ -23,14 +23,20 @@ Answering = Callable[[str, str], tuple[int, bytes] | None]
 HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 
 REFUSAL = "no server today"
+LISTED_S = 1.0  # what a watch says first is a list
 
 
 @dataclass
 class Faults:
-    """How much goes wrong. `share`: of requests that are no watches; `cut_s`: how long a watch
-    stands; `answers`: asked first; `lists`: nothing is streamed that can be listed."""
+    """How much goes wrong. `share`: of requests that are no watches; `codes`: statuses with which
+    these are refused, none: all kinds of faults; `cut_s`: how long a watch stands; `lag_s`: how
+    late watches are at most; `delivered`: told what they deliver; `answers`: asked first; `lists`:
+    nothing is streamed that can be listed."""
 
     share: float = 0.0
+    codes: tuple[int, ...] = ()
+    lag_s: float = 0.0
+    delivered: Callable[[str, bytes], None] = lambda path, data: None
     cut_s: float | None = None
     answers: Answering = lambda method, path: None
     lists: bool = False
@@ -109,6 +115,10 @@ class _Proxy:
         kind = self._chance.choice(("refused", "throttled", "lost", "unanswered", "late"))
         if not fault:
             return await self._forward(request)
+        if self._faults.codes:
+            code = self._chance.choice(self._faults.codes)
+            self._faults.met[f"{code}"] += 1
+            return web.Response(status=code, text=REFUSAL)
         self._faults.met[kind] += 1
         if kind == "refused":
             return web.Response(status=503, text=REFUSAL)
@@ -149,10 +159,35 @@ class _Proxy:
             await response.prepare(request)
             with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
                 async with asyncio.timeout(self._faults.cut_s):
-                    async for data in answer.content.iter_any():
-                        await response.write(data)
+                    await self._pass_on(answer, request, response)
                     return response
             self._faults.met["cut"] += 1
             if request.transport is not None:
                 request.transport.abort()
             return response
+
+    async def _pass_on(
+        self, answer: aiohttp.ClientResponse, request: web.Request, response: web.StreamResponse
+    ) -> None:
+        """Delivers what a watch says, in its order, each piece as late as it is the turn of."""
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        clock = asyncio.get_running_loop().time
+
+        async def read() -> None:
+            lag_s, until = 0.0, clock() + LISTED_S
+            async for data in answer.content.iter_any():
+                if clock() >= until:
+                    lag_s = self._chance.choice((0.0, self._chance.uniform(0, self._faults.lag_s)))
+                    until = clock() + self._chance.uniform(1, 5)
+                queue.put_nowait((clock() + lag_s, data))
+            queue.put_nowait((0.0, b""))
+
+        reading = asyncio.ensure_future(read())
+        try:
+            while (piece := await queue.get())[1]:
+                await asyncio.sleep(piece[0] - clock())
+                await response.write(piece[1])
+                self._faults.delivered(request.path, piece[1])
+            await reading
+        finally:
+            reading.cancel()
