@@ -113,6 +113,27 @@ def test_a_leader_that_ends_gives_its_lease_up(served: Client) -> None:
         assert holder != spec(served)["holderIdentity"]
 
 
+def test_a_container_that_is_restarted_in_its_pod_has_its_lease_at_once(
+    served: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifests give it the uid of its pod; the Lease of the one before would last a minute."""
+    monkeypatch.setenv("STOWER_POD_UID", "1-2-3")
+    long = ("--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s")
+    add_nodes(served, 2)
+    with candidate(served, *long) as first:
+        add_pods(served, ["a"], "10m")
+        until(served, PODS, lambda o: "a" in bound(o))
+        before = spec(served)
+        first.kill()
+    add_pods(served, ["b"], "10m")
+    began_s = time.time()
+    with candidate(served, *long):
+        until(served, PODS, lambda o: "b" in bound(o))
+    assert time.time() - began_s < 30
+    assert before["holderIdentity"].endswith("_1-2-3")
+    assert before["holderIdentity"] == spec(served)["holderIdentity"]
+
+
 def test_a_leader_that_stood_still_writes_nothing_more(served: Client) -> None:
     """It wakes up with pods to place that another has placed meanwhile."""
     add_nodes(served, 2)

@@ -1,6 +1,7 @@
 """stower run: runs the scheduler on any Kubernetes API server."""
 
 import asyncio
+import os
 import secrets
 import socket
 import time
@@ -67,6 +68,7 @@ Examples:
 Schedules the pods whose schedulerName is one of the configuration's profiles (without a
 configuration: default-scheduler). Stop the cluster's own scheduler first, or rename the profile.
 """
+POD_UID = "STOWER_POD_UID"  # set by the manifests
 DECISIONS_V = 2  # from which verbosity on decisions are logged
 
 
@@ -151,10 +153,10 @@ async def _with_maker(
 
 
 def _options(given: RunArguments, setup: SchedulerSetup, shadow: ShadowComparer | None) -> Options:
-    """Returns the options of the scheduler, whose identity is drawn anew for each process."""
+    """Returns the options of the scheduler."""
     features = setup.features
     return Options(
-        instance=f"{socket.gethostname()}_{secrets.token_hex(4)}",
+        instance=_identity(),
         seed=given.seed,
         in_flight=given.in_flight,
         leader_election=None if given.dry_run else setup.leader_election,
@@ -164,6 +166,12 @@ def _options(given: RunArguments, setup: SchedulerSetup, shadow: ShadowComparer 
         warm=features.warm_pools,
         shadow=shadow,
     )
+
+
+def _identity() -> str:
+    """Returns the name in Events and in the Lease: that of the pod, as two processes of a container
+    never run at once, so that one that is restarted there has its Lease at once; else a new one."""
+    return f"{socket.gethostname()}_{os.environ.get(POD_UID) or secrets.token_hex(4)}"
 
 
 def _stopwatch(given: RunArguments, serving: ServingOptions | None) -> Stopwatch:
