@@ -223,7 +223,8 @@ class Enforcer:
         """All VMs that are to migrate, as far as it is known whereto."""
         plans = {move.key: (move.node, move.target) for move in self.moving.values()}
         for key, asked in self.asked.items():
-            plans.setdefault(key, (asked.node, ""))
+            if self.now_ns <= asked.at_ns + FORGOTTEN_NS:
+                plans.setdefault(key, (asked.node, ""))
         for known in self.nodes.values():
             for uid, node_name in known.requested.items():
                 pod = known.node.pods.get(uid)
