@@ -111,10 +111,11 @@ class Scheduler:
         self._began = time.monotonic()
 
     def kill(self) -> None:
-        """Kills it."""
-        assert self._command is not None
-        self.lives.append((self._began, time.monotonic()))
-        self._command.kill()
+        """Kills it, if it lives."""
+        if self._command is not None:
+            self.lives.append((self._began, time.monotonic()))
+            self._command.kill()
+            self._command = None
 
 
 class Shown(NamedTuple):
@@ -405,6 +406,7 @@ def run(folder: Path, seconds: float, tell: Callable[[str], None], is_calm: bool
         stack.callback(ended.set)
         _prepare(api)
         scheduler = Scheduler(proxied)
+        stack.callback(scheduler.kill)
         scheduler.start()
         _await_running(api)
         loads = Loads(kubeconfig)
