@@ -144,6 +144,7 @@ def test_the_plan_says_which_nodes_stay_above(tmp_path: Path) -> None:
     assert "No VM of these has somewhere to go: n1" in out
     code, out, _ = stower_in_process("vms", "all", path, "--plan", "--watermark", "1")
     assert "No node is above its watermark." in out
-    code, _, error = stower_in_process("vms", "n1", path, "--plan")
-    assert 2 == code
-    assert "--plan" in error
+    for words in (("n1", path, "--plan"), ("all", path, "--rule", "LeastMemory")):
+        code, _, error = stower_in_process("vms", *words)
+        assert 2 == code
+        assert "--plan" in error

@@ -69,11 +69,15 @@ def run(
         bool, typer.Option("--plan", help="Show which migrations would bring nodes below it.")
     ] = False,
     rule: Annotated[
-        RuleName, typer.Option(help="With --plan: which VM leaves a node first.")
-    ] = RuleName.OLDEST_FIRST,
+        RuleName | None,
+        typer.Option(help="With --plan: which VM leaves a node first. Default: OldestFirst."),
+    ] = None,
     at_once: Annotated[
-        int, typer.Option(min=0, help="With --plan: most migrations at once in all; 0: no bound.")
-    ] = SHIPPED.migrations_max,
+        int | None,
+        typer.Option(
+            min=0, help="With --plan: most migrations at once in all; 0: no bound. Default: 100."
+        ),
+    ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
@@ -85,12 +89,18 @@ def run(
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     vms = [obj for obj in work.related if isinstance(obj, VirtualMachine)]
     moves = [obj for obj in work.related if isinstance(obj, VirtualMachineMigration)]
+    if not plan and (rule is not None or at_once is not None):
+        raise bad_input("--rule and --at-once want --plan")
     journal = Journal()
     nodes = node_table(work.nodes, pods, vms, watermark, journal)
     if plan:
         if name:
             raise bad_input(f"got {which!r} with --plan, which is for all nodes: leave it out")
-        config = msgspec.structs.replace(SHIPPED, migration_rule=rule, migrations_max=at_once)
+        config = msgspec.structs.replace(
+            SHIPPED,
+            migration_rule=rule or RuleName.OLDEST_FIRST,
+            migrations_max=SHIPPED.migrations_max if at_once is None else at_once,
+        )
         planned = plan_migrations(nodes, journal, config)
         _print_plan(planned) if output is Output.TABLE else emit(planned, output)
         return
