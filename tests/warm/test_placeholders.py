@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from stower.framework.writes import CreateObject, DeletePod, PatchObject
@@ -367,3 +368,23 @@ def test_the_status_is_written_where_it_changes_and_not_else() -> None:
     hub.advance(600)
     assert count == len([w for w in hub.writes if isinstance(w, PatchObject)])
     assert ("n2",) == hub.status["draining"]
+
+
+def test_of_nodes_made_in_the_same_second_none_is_newer_than_the_others() -> None:
+    """Placeholders that went to the one stay when the other is seen; they went on to it."""
+    hub = Hub(placeholders={"placement": "Spread"}, repositioning={"mode": "Newest"})
+    hub.drawn("UPP++")
+    hub.advance(5)
+    hub.node("n2")
+    made = hub.server.get(Node, "n2").metadata.creation_timestamp
+    hub.advance(10)
+    again(hub)
+    hub.advance(100)
+    assert 2 == len(moves(hub))
+    hub.node("n3")
+    other = hub.server.get(Node, "n3")
+    meta = msgspec.structs.replace(other.metadata, creation_timestamp=made)
+    hub.server.put(msgspec.structs.replace(other, metadata=meta))
+    again(hub)
+    hub.advance(300)
+    assert 2 == len(moves(hub))

@@ -1,5 +1,6 @@
 """Users: where they go, who makes way for them, and what they wait for."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -249,3 +250,19 @@ def test_an_explanation_sees_the_nodes_without_placeholders() -> None:
     assert (("n4",), ("warm pool default/users; the node is 0s old",)) == (
         pulling.examples, pulling.details,
     )  # fmt: skip
+
+
+@pytest.mark.behaviour("S1.11")
+@pytest.mark.parametrize("sizes", [*itertools.permutations((1, 1, 3))])
+@pytest.mark.parametrize(("needs", "want"), [("1", 1), ("2", 1), ("3", 1), ("4", 2), ("5", 3)])
+def test_as_few_make_way_as_will_do_whatever_their_sizes(
+    sizes: tuple[int, ...], needs: str, want: int
+) -> None:
+    hub = Hub(repositioning={"mode": "Off"})
+    hub.node("n1")
+    for i, size in enumerate(sizes):
+        hub.now_ns += 10**9
+        hub.placeholder(f"p{i}", cpu=str(size))
+    hub.writes.clear()
+    assert "n1" == hub.user(cpu=needs)
+    assert want == sum(isinstance(write, DeletePod) for write in hub.writes)

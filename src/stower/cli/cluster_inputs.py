@@ -5,8 +5,10 @@ Builds no engine: engine_inputs.py does, for verbs that need one.
 """
 
 import os
+import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +17,7 @@ from stower.cli.configuration_files import InputError
 from stower.cli.inputs import ClusterError, LoadedWorkload, describe_ignored, load, load_cluster
 from stower.cli.kube import KubeError, kubeconfig_of
 from stower.cli.output import bad_input, failure, note, progress
+from stower.model.times import time_ns
 
 Inputs = Annotated[
     list[str] | None,
@@ -63,3 +66,10 @@ def cluster_of(
     for text in describe_ignored(loaded.skipped):
         note(text)
     return loaded
+
+
+def moment_of(objects: Iterable[Any]) -> int:
+    """When a cluster that was read is asked about, in ns since the epoch: now, or when its newest
+    object was made, where that is later by this machine's clock."""
+    made = (time_ns(obj.metadata.creation_timestamp) or 0 for obj in objects)
+    return max(time.time_ns(), max(made, default=0))

@@ -459,9 +459,8 @@ class WarmCapacity:
     def plan_of(self, pool: Pool) -> Plan:
         """Which nodes are to empty now, and what would move, were there no limits."""
         assert self.repositioner is not None
-        oldest_first = self.nodes_of(pool).rows_by_age
-        users, entries = self.users_on(pool), self.entries(pool)
-        return self.repositioner.plan(pool, oldest_first, users, entries, self.keeping)
+        nodes, users, entries = self.nodes_of(pool), self.users_on(pool), self.entries(pool)
+        return self.repositioner.plan(pool, nodes, users, entries, self.keeping)
 
     def wanted_count(self, pool: Pool) -> int:
         """How many placeholders are wanted now."""

@@ -65,17 +65,20 @@ class Planner:
         mark(tuple(draining))
         return Plan(tuple(draining), tuple(m for m in moves.values() if m[0].row >= 0))
 
-    def plan_newest_node(self, rows: Sequence[int], placeholders: Iterable[PodEntry]) -> Plan:
+    def plan_newest_node(
+        self, rows: Sequence[int], newest_rows: Sequence[int], placeholders: Iterable[PodEntry]
+    ) -> Plan:
         """Those that are not on the newest node go there, as far as there is room (the seed's
-        script)."""
+        script). `newest_rows`: of several that were made in the same second, each is the newest;
+        the last one draws."""
         if len(rows) < 2:
             return Plan((), ())
-        newest, state = rows[-1], self._state
+        newest, state = newest_rows[-1], self._state
         moves = []
         with state.trial():
             for entry in sorted(placeholders, key=lambda entry: entry.pod.key):
                 was = entry.row
-                if was < 0 or was == newest or was not in rows:
+                if was < 0 or was in newest_rows or was not in rows:
                     continue
                 state.displace(entry)
                 fits = self._placing.fits(entry, newest)

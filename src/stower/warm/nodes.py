@@ -57,3 +57,9 @@ class PoolNodes:
             born, names = self.born_ns, self._state.node_names
             self._order = tuple(sorted(rows, key=lambda row: (int(born[row]), names[row])))
         return self._order
+
+    @property
+    def newest_rows(self) -> tuple[int, ...]:
+        """Rows of the nodes that were made last, in the same second."""
+        rows = self.rows_by_age
+        return tuple(row for row in rows if self.born_ns[row] == self.born_ns[rows[-1]])

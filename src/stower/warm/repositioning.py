@@ -16,6 +16,7 @@ from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.warm.moves import Plan, Planner
+from stower.warm.nodes import PoolNodes
 from stower.warm.placeholders import PlaceholderManager
 from stower.warm.pools import Pool, is_recent
 
@@ -34,12 +35,13 @@ class Repositioner:
     def plan(
         self,
         pool: Pool,
-        rows: Sequence[int],
+        nodes: PoolNodes,
         users: Ints,
         entries: Sequence[PodEntry],
         keeping: PlaceholderManager,
     ) -> Plan:
-        """What the pool's mode would do, were there no limits. `rows`: the oldest first."""
+        """What the pool's mode would do, were there no limits."""
+        rows = nodes.rows_by_age
         free = [
             entry for entry in entries if not entry.is_assumed and not keeping.is_leaving(entry)
         ]
@@ -55,7 +57,8 @@ class Repositioner:
         newest = rows[-1] if rows and draws else -1
         plan = self._planner.plan_drain(rows, lambda row: int(users[row]), free, mark, newest)
         if how.mode == "Newest":
-            plan = plan._replace(moves=self._planner.plan_newest_node(rows, free).moves)
+            moves = self._planner.plan_newest_node(rows, nodes.newest_rows, free).moves
+            plan = plan._replace(moves=moves)
         elif how.mode == "Lifetime":
             since_ns = state.now_ns - how.lifetime_seconds * SECOND_NS
             old = [e for e in free if (time_ns(e.pod.metadata.creation_timestamp) or 0) <= since_ns]

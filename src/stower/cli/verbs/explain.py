@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from stower.cli.cluster_inputs import Inputs, cluster_of
+from stower.cli.cluster_inputs import Inputs, cluster_of, moment_of
 from stower.cli.cluster_options import (
     STATE,
     Context,
@@ -169,8 +169,10 @@ def _engine(
     work = cluster_of(inputs, kubeconfig, context, state).workload
     pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
     engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
-    engine.step(Hold(True), 0)
-    engine.step(Listed((*work.related, *work.nodes, *pods)), 0)
+    objects = (*work.related, *work.nodes, *pods)
+    now_ns = moment_of(objects)
+    engine.step(Hold(True), now_ns)
+    engine.step(Listed(objects), now_ns)
     observe_new_pods(engine)
     return engine, pods, False
 

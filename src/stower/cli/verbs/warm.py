@@ -1,11 +1,10 @@
 """stower warm: prints the nodes of warm pools as slots, and the placements planned next."""
 
-import time
 from typing import Annotated
 
 import typer
 
-from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, requested_name
+from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, moment_of, requested_name
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.output import Output, bad_input, console, emit, lines, table
@@ -51,9 +50,10 @@ def run(
     work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
-    now_ns = time.time_ns()
+    objects = (*work.related, *work.nodes, *pods)
+    now_ns = moment_of(objects)
     engine.step(Hold(True), now_ns)
-    engine.step(Listed((*work.related, *work.nodes, *pods)), now_ns)
+    engine.step(Listed(objects), now_ns)
     warm = find_warm_controller(engine.state)
     assert warm is not None
     for level, text, about in engine.notes():

@@ -9,6 +9,7 @@ Source: seed 001 ("placeholders do not count").
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations_with_replacement
 from typing import Final
 
 from stower.engine.attempt_errors import ATTEMPT_ERRORS
@@ -20,11 +21,14 @@ from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
+from stower.state.shapes import Shape
 
 TIMEOUT_NS: Final = 30 * SECOND_NS
 RETRY_NS: Final = SECOND_NS
 # How long a pod whose deletion was refused is displaced only where nothing else helps.
 UNDELETABLE_NS: Final = 60 * SECOND_NS
+# Sets of pods that are looked at for one that displaces fewer.
+TRIES_MAX: Final = 64
 DELETED: Final = (0, 404)
 # The outcome is unknown, or another pod has the name, which the watch will show: try again.
 RETRIED: Final = (UNKNOWN, CONFLICT)
@@ -65,22 +69,65 @@ class Displacement:
         self, profile: Profile, entry: PodEntry, row: int, here: Sequence[PodEntry]
     ) -> tuple[PodEntry, ...]:
         """Returns as few of the pods on the row as make room; pods in deletion come first."""
-        state, chosen = self._state, list[PodEntry]()
-        order = sorted(here, key=lambda other: not _is_deleted(other))
-        with state.trial():
+        leaving = [other for other in here if _is_deleted(other)]
+        staying = [other for other in here if not _is_deleted(other)]
+        chosen = self._first_that_fit(profile, entry, row, [*leaving, *staying])
+        count = sum(not _is_deleted(other) for other in chosen)
+        if count > 1:  # of unequal size: fewer may do
+            fewer = self._fewer(profile, entry, row, leaving, staying, count)
+            chosen = fewer if fewer is not None else chosen
+        for other in chosen[:-1]:
+            rest = [e for e in chosen if e is not other]
+            if self._fits_without(profile, entry, row, rest):
+                chosen = rest
+        return tuple(chosen)
+
+    def _first_that_fit(
+        self, profile: Profile, entry: PodEntry, row: int, order: Sequence[PodEntry]
+    ) -> list[PodEntry]:
+        chosen: list[PodEntry] = []
+        with self._state.trial():
             for other in order:
                 if self._cycle.fits(profile, entry, row):
                     break
-                state.displace(other)
+                self._state.displace(other)
                 chosen.append(other)
-        for other in chosen[:-1]:  # of unequal size: some may stay if later ones are displaced
-            rest = [e for e in chosen if e is not other]
-            with state.trial():
-                for displaced in rest:
-                    state.displace(displaced)
-                if self._cycle.fits(profile, entry, row):
-                    chosen = rest
-        return tuple(chosen)
+        return chosen
+
+    def _fewer(
+        self,
+        profile: Profile,
+        entry: PodEntry,
+        row: int,
+        leaving: Sequence[PodEntry],
+        staying: Sequence[PodEntry],
+        count: int,
+    ) -> list[PodEntry] | None:
+        """Returns the pods in deletion and fewer others than `count` that make room; None where a
+        search of TRIES_MAX sets finds none. Of pods of one shape, the first are in it."""
+        by_shape: dict[Shape, list[PodEntry]] = {}
+        for other in staying:
+            by_shape.setdefault(other.shape, []).append(other)
+        groups, tries = [*by_shape.values()], 0
+        for size in range(1, count):
+            for picks in combinations_with_replacement(range(len(groups)), size):
+                if any(picks.count(i) > len(groups[i]) for i in {*picks}):
+                    continue
+                tries += 1
+                if tries > TRIES_MAX:
+                    return None
+                found = [e for i in {*picks} for e in groups[i][: picks.count(i)]]
+                if self._fits_without(profile, entry, row, [*leaving, *found]):
+                    return [*leaving, *found]
+        return None
+
+    def _fits_without(
+        self, profile: Profile, entry: PodEntry, row: int, displaced: Sequence[PodEntry]
+    ) -> bool:
+        with self._state.trial():
+            for other in displaced:
+                self._state.displace(other)
+            return self._cycle.fits(profile, entry, row)
 
 
 def displaceable_pods(state: ClusterState, profile: Profile, pod: Pod) -> list[PodEntry]:
