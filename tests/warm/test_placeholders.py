@@ -388,3 +388,23 @@ def test_of_nodes_made_in_the_same_second_none_is_newer_than_the_others() -> Non
     again(hub)
     hub.advance(300)
     assert 2 == len(moves(hub))
+
+
+def test_the_status_has_zeros_and_follows_users_who_wait_within_a_second() -> None:
+    """Columns of kubectl were blank for what is 0, and ten seconds late."""
+    hub = Hub()
+    hub.advance(10)
+    numbers = ("nodes", "readyNodes", "users", "waitingUsers", "wanted", "placed", "pending")
+    assert dict.fromkeys(numbers, 0) == {name: hub.status[name] for name in numbers}
+    hub.advance(2)
+    assert "" == hub.user()
+    hub.advance(1)
+    assert 1 == hub.status["waitingUsers"]
+    hub.node("n1")
+    hub.advance(1)
+    assert (0, 1) == (hub.status["waitingUsers"], hub.status["users"])
+    writes = len(hub.writes)
+    assert "n1" == hub.user("quick")
+    hub.advance(1)
+    binds_and_status = [type(write).__name__ for write in hub.writes[writes:]]
+    assert ["Bind", "PatchObject"] == binds_and_status, "one status, though the user waited first"

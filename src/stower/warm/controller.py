@@ -12,7 +12,6 @@ from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.companion import EntityFailed, Metric, TrialScheduler, raise_error
 from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import ApiObject, Node, Pod, WarmPool
-from stower.model.kinds.warm_pool import WarmPoolStatus
 from stower.model.resources import PODS
 from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, is_tolerated
 from stower.model.times import SECOND_NS, time_ns
@@ -24,6 +23,7 @@ from stower.warm.figures import Figures
 from stower.warm.moves import Plan
 from stower.warm.nodes import PoolNodes
 from stower.warm.placeholders import NODE_ANNOTATION, PlaceholderManager
+from stower.warm.pool_status import pool_status
 from stower.warm.pools import POOL_LABEL, Pool, Role, is_recent
 from stower.warm.readiness import is_maintained
 from stower.warm.registry import PoolRegistry
@@ -34,7 +34,8 @@ from stower.warm.target import count_wanted
 PERIOD_NS: Final = 10 * SECOND_NS
 NOT_SENT: Final = 500  # the status of writes that an error has kept from being sent
 STUCK_NS: Final = 3600 * SECOND_NS  # whatever has no images by then will not have them
-NAMED_MAX: Final = 5  # nodes in a text
+# The status follows users so much later: most have a node before.
+TOLD_AFTER_NS: Final = SECOND_NS
 
 
 class WarmCapacity:
@@ -56,6 +57,7 @@ class WarmCapacity:
         self._round_ns: int | None = None  # when the next round is due
         self._is_held = False  # no round begins
         self._waiting: dict[str, int] = {}  # users without a node: when they go elsewhere
+        self._tell_ns: int | None = None  # when the status follows users who came or went
         self._is_short = False  # a placeholder of our own may be missing
         self._happened: list[ClusterEvent] = []
         self._is_turn = False  # of users who wait
@@ -82,7 +84,10 @@ class WarmCapacity:
         elif not self.pools:
             return
         elif isinstance(obj, Pod):
+            before = len(self._waiting)
             self._observe_pod(obj, is_deleted or obj.is_terminal, now_ns)
+            if self._tell_ns is None and len(self._waiting) != before:
+                self._tell_ns = now_ns + TOLD_AFTER_NS
         elif isinstance(obj, Node):
             self._check_readiness(obj.metadata.name, self._nodes.values())
         self._schedule_round(now_ns)
@@ -375,10 +380,16 @@ class WarmCapacity:
                 writes += self._guarded(pool, lambda p, id: self._run_round(p, now_ns, id), next_id)
             writes += self._label_nodes(next_id)
             self._schedule_round(now_ns)
-        elif self._is_short:
+            self._is_short, self._tell_ns = False, None
+            return writes
+        if self._is_short:
             for pool in self.pools.values():
                 writes += self._guarded(pool, self.keeping.create_missing, next_id)
-        self._is_short = False
+            self._is_short = False
+        if self._tell_ns is not None and now_ns >= self._tell_ns:
+            self._tell_ns = None
+            for pool in self.pools.values():
+                writes += self._guarded(pool, lambda p, id: self._tell(p, now_ns, id), next_id)
         return writes
 
     def _guarded(
@@ -415,7 +426,12 @@ class WarmCapacity:
             moves = self.repositioner.make_moves(pool, plan, now_ns, pools, self.keeping, next_id)
             self.figures.moved += sum(isinstance(write, DeletePod) for write in moves)
             writes += moves
-        return writes + self.told.status(pool, self._status(pool, nodes, entries), now_ns, next_id)
+        return writes + self._tell(pool, now_ns, next_id)
+
+    def _tell(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
+        """Writes the pool's status, where it is another."""
+        status = pool_status(pool, self.nodes_of(pool), self.entries(pool), self.state)
+        return self.told.status(pool, status, now_ns, next_id)
 
     def _label_nodes(self, next_id: Callable[[], int]) -> list[Write]:
         """Returns the writes of labels. While pools stay as they are and all nodes have their
@@ -495,38 +511,6 @@ class WarmCapacity:
         rooms = (int(column.allocatable[row]) // n for column, n in like.shape.requests)
         return min(rooms, default=0)
 
-    def _status(self, pool: Pool, nodes: PoolNodes, entries: list[PodEntry]) -> WarmPoolStatus:
-        placed = sum(entry.row >= 0 for entry in entries)
-        pods = self.state.pods
-        waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
-        pending = len(entries) - placed
-        return WarmPoolStatus(
-            nodes=len(nodes.rows_by_age), ready_nodes=int(nodes.ready.sum()),
-            users=len(pool.users) - waiting, waiting_users=waiting, wanted=pool.wanted,
-            placed=placed, pending=pending, expected=self.expected_text(pool, waiting, pending),
-            problem=pool.problem or pool.fault,
-            draining=pool.draining or None, moves=tuple(pool.moves) or None,
-        )  # fmt: skip
-
-    def expected_text(self, pool: Pool, waiting: int, pending: int) -> str:
-        """What those wait for that have no node, or else which nodes are to go."""
-        nodes, parts = self.nodes_of(pool), []
-        late = [row for row in nodes.rows_by_age if not nodes.ready[row]]
-        pulls = 0
-        like = next((e for uid in pool.users if (e := self.state.pods.get(uid))), None)
-        requests = like.shape.requests if like is not None else ()
-        for row in late if waiting else ():
-            rooms = ((c.allocatable_cells[row] - c.requested_cells[row]) // n for c, n in requests)
-            pulls += max(0, int(min(rooms, default=0)))
-        if here := min(waiting, pulls):
-            names = ", ".join(self.state.node_names[row] for row in late[:NAMED_MAX])
-            parts.append(f"images on {names} for {here} users")
-        if pending or waiting > here:
-            parts.append(f"scale-up for {waiting - here} users and {pending} placeholders")
-        if not parts and pool.draining:
-            parts.append(f"scale-down of {', '.join(pool.draining)}")
-        return "; ".join(parts)
-
     # What is asked of every companion
 
     def take_cluster_events(self) -> list[ClusterEvent]:
@@ -555,8 +539,8 @@ class WarmCapacity:
     def next_wake_ns(self) -> int | None:
         """See Companion."""
         due = [due_ns for due_ns in self._waiting.values() if due_ns > self._looked_ns]
-        if self._round_ns is not None and not self._is_held:
-            due.append(self._round_ns)
+        if not self._is_held:
+            due += [one for one in (self._round_ns, self._tell_ns) if one is not None]
         return min(due, default=None)
 
     def take_log_lines(self) -> list[tuple[str, str, str]]:

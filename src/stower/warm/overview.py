@@ -11,6 +11,7 @@ from stower.model.kinds import Pod
 from stower.model.resources import PODS
 from stower.state.pod_entry import PodEntry
 from stower.warm.controller import WarmCapacity
+from stower.warm.pool_status import expected_text
 from stower.warm.pools import Pool, Role
 
 SLOTS_MAX = 200  # that are drawn of a node
@@ -81,7 +82,7 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
         wanted=warm.wanted_count(pool), placed=placed, pending=pending,
         next_user=_next_user(warm, chooses, pool),
         moves=[f"{e.pod.key} from {state.node_names[e.row]} to {to}" for e, to in plan.moves],
-        then=warm.expected_text(pool, waiting, pending) if waiting or pending else "",
+        then=expected_text(pool, nodes_of, state, waiting, pending) if waiting or pending else "",
     )  # fmt: skip
 
 

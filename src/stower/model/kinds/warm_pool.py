@@ -132,16 +132,17 @@ class Move(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class WarmPoolStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The state of the pool. `expected`: which scaling is expected, and what pods wait for;
-    `problem`: why placeholders are missing, if the API rejects them."""
+    """The state of the pool. Numbers are None before a scheduler has looked at the pool, never
+    after: a column of kubectl shows 0. `expected`: which scaling is expected, and what pods wait
+    for; `problem`: why placeholders are missing, if the API rejects them."""
 
-    nodes: int = 0
-    ready_nodes: int = 0
-    users: int = 0
-    waiting_users: int = 0
-    wanted: int = 0
-    placed: int = 0
-    pending: int = 0
+    nodes: int | None = None
+    ready_nodes: int | None = None
+    users: int | None = None
+    waiting_users: int | None = None
+    wanted: int | None = None
+    placed: int | None = None
+    pending: int | None = None
     expected: str = ""
     problem: str = ""
     draining: tuple[str, ...] | None = None

@@ -1,0 +1,51 @@
+"""Sums up a pool for its status: how many nodes, users and placeholders, and what is expected."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from stower.model.kinds.warm_pool import WarmPoolStatus
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
+from stower.warm.nodes import PoolNodes
+from stower.warm.pools import Pool
+
+NAMED_MAX: Final = 5  # nodes in a text
+
+
+def pool_status(
+    pool: Pool, nodes: PoolNodes, entries: Sequence[PodEntry], state: ClusterState
+) -> WarmPoolStatus:
+    """`entries`: its placeholders."""
+    placed, pods = sum(entry.row >= 0 for entry in entries), state.pods
+    waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
+    pending = len(entries) - placed
+    return WarmPoolStatus(
+        nodes=len(nodes.rows_by_age), ready_nodes=int(nodes.ready.sum()),
+        users=len(pool.users) - waiting, waiting_users=waiting, wanted=pool.wanted,
+        placed=placed, pending=pending,
+        expected=expected_text(pool, nodes, state, waiting, pending),
+        problem=pool.problem or pool.fault,
+        draining=pool.draining or None, moves=tuple(pool.moves) or None,
+    )  # fmt: skip
+
+
+def expected_text(
+    pool: Pool, nodes: PoolNodes, state: ClusterState, waiting: int, pending: int
+) -> str:
+    """What those wait for that have no node, or else which nodes are to go."""
+    parts = []
+    late = [row for row in nodes.rows_by_age if not nodes.ready[row]]
+    pulls = 0
+    like = next((e for uid in pool.users if (e := state.pods.get(uid))), None)
+    requests = like.shape.requests if like is not None else ()
+    for row in late if waiting else ():
+        rooms = ((c.allocatable_cells[row] - c.requested_cells[row]) // n for c, n in requests)
+        pulls += max(0, int(min(rooms, default=0)))
+    if here := min(waiting, pulls):
+        names = ", ".join(state.node_names[row] for row in late[:NAMED_MAX])
+        parts.append(f"images on {names} for {here} users")
+    if pending or waiting > here:
+        parts.append(f"scale-up for {waiting - here} users and {pending} placeholders")
+    if not parts and pool.draining:
+        parts.append(f"scale-down of {', '.join(pool.draining)}")
+    return "; ".join(parts)
