@@ -5,14 +5,14 @@ rules are in docs/measurements.md.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, time, timedelta
 from math import ceil
 from typing import Final
 
 import msgspec
 
 from stower.model.kinds import Pod
-from stower.model.kinds.warm_pool import DAYS, Lecture, Placeholders, starts_at
+from stower.model.kinds.warm_pool import DAYS, Lecture, Placeholders, starts_at, zone_of
 from stower.model.selectors import LabelSelector
 from stower.model.times import SECOND_NS, parse_time
 
@@ -103,15 +103,18 @@ def _count_announced(
 
 
 def starts_ns(lecture: Lecture, now_ns: int) -> list[int]:
-    """When it starts: once, or about now, day by day."""
+    """When it starts: once, or about now, day by day, by the clocks of its time zone: at the same
+    hour before and after they are changed, and at the next one that there is where they leave it
+    out."""
     once = parse_time(lecture.start)
     if once is not None:
         return [_ns(once)]
-    minutes = starts_at(lecture.start)
-    if minutes is None:
+    minutes, zone = starts_at(lecture.start), zone_of(lecture.time_zone)
+    if minutes is None or zone is None:
         return []
-    today = datetime.fromtimestamp(now_ns // SECOND_NS, UTC).replace(hour=0, minute=0, second=0)
-    days = [today + timedelta(days=d, minutes=minutes) for d in (-1, 0, 1)]
+    today = datetime.fromtimestamp(now_ns // SECOND_NS, zone).date()
+    clock = time(minutes // 60, minutes % 60, tzinfo=zone)
+    days = [datetime.combine(today + timedelta(days=d), clock) for d in (-1, 0, 1)]
     return [_ns(d) for d in days if not lecture.days or DAYS[d.weekday()] in lecture.days]
 
 

@@ -5,6 +5,7 @@ Source: seed 001; zero-to-jupyterhub-k8s.
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
@@ -25,13 +26,15 @@ DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=DAY_SECONDS)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=REPLICAS_MAX)]
 Percent = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
+ZoneName = Annotated[str, msgspec.Meta(max_length=64)]
 Weight = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 
 
 class Lecture(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An announced arrival of many users. `start`: RFC 3339, or HH:MM in UTC on `days` (Mon to Sun,
-    default: every day); `percent`: the share of the enrolled users that is expected; `selector`:
-    the users of the lecture (default: all)."""
+    """An announced arrival of many users. `start`: RFC 3339, or HH:MM on `days` (Mon to Sun,
+    default: every day) by the clocks of `time_zone`, an IANA name (default: UTC); `percent`: the
+    share of the enrolled users that is expected; `selector`: the users of the lecture (default:
+    all)."""
 
     start: str = ""
     enrolment: Count = 0
@@ -39,6 +42,7 @@ class Lecture(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     lead_seconds: Seconds = 600
     tail_seconds: Seconds = 300
     days: tuple[str, ...] | None = None
+    time_zone: ZoneName = ""
     selector: LabelSelector | None = None
 
 
@@ -165,6 +169,14 @@ def starts_at(text: str) -> int | None:
     return 60 * int(hours) + int(minutes) if int(minutes) < 60 and int(hours) < 24 else None
 
 
+def zone_of(name: str) -> ZoneInfo | None:
+    """The time zone of an IANA name, UTC for ""; None where there is none."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
 Faults = Iterator[tuple[str, object, str]]
 
 
@@ -188,6 +200,8 @@ def pool_faults(spec: WarmPoolSpec, name: str = "") -> Faults:
         yield from _selector_faults(f"{at}.selector", lecture.selector)
         if parse_time(lecture.start) is None and starts_at(lecture.start) is None:
             yield f"{at}.start", lecture.start, "must be an RFC 3339 time, or HH:MM"
+        if lecture.time_zone and zone_of(lecture.time_zone) is None:
+            yield f"{at}.timeZone", lecture.time_zone, "must be an IANA name, as Europe/Berlin"
         for day in lecture.days or ():
             if day not in DAYS:
                 yield f"{at}.days", day, f"must be one of {', '.join(DAYS)}"
