@@ -361,7 +361,7 @@ def in_the_way() -> AbstractContextManager[Any]:
 
 def too_few() -> AbstractContextManager[Any]:
     """No placeholder is made."""
-    return patch.object(PlaceholderManager, "create_missing", lambda *_: [])
+    return patch.object(PlaceholderManager, "create", lambda *_: [])
 
 
 def one_victim_too_many() -> AbstractContextManager[Any]:
@@ -525,7 +525,7 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     "assumptions": (Planted(never_sent_again, 2), Planted(never_confirmed, 0)),
     "negotiations": (Planted(never_asked_back, 8), Planted(ledgers_forgotten, 5)),
     "overlooked": (Planted(one_asked_for_all, 2), Planted(deaf_to_room, 0)),
-    "priorities": (Planted(never_woken, 12), Planted(important_ones_sleep, 12, ("warm",))),
+    "priorities": (Planted(never_woken, 12), Planted(important_ones_sleep, 12, ("warm", "vms"))),
     "promises": (Planted(promises_broken, 13), Planted(promises_unknown, 0)),
     "quiescence": (Planted(said_again, 1), Planted(promised_again, 1)),
     "devices": (
@@ -540,7 +540,7 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     ),
     "restart": (Planted(luck, 5), Planted(deletions_missed, 13)),
     "warmth": (
-        Planted(moved_at_once, 3),
+        Planted(moved_at_once, 11),
         Planted(images_before_they_are, 13),
         Planted(in_the_way, 19),
         Planted(too_few, 0),

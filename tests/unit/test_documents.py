@@ -30,7 +30,7 @@ def test_metrics_are_listed_with_their_labels_and_meanings() -> None:
         for kind, rows in kinds.items()
         for name, row in rows.items()
     ]
-    companions = [*warm.Figures().metrics(()), *vms.Figures({}).metrics(ReconcileQueue())]
+    companions = [*warm.Figures().metrics((), {}), *vms.Figures({}).metrics(ReconcileQueue())]
     more = [
         (one.name + "_total" * (one.kind == "counter"), one.kind, one.help.rstrip("."))
         for one in companions

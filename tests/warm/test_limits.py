@@ -460,22 +460,6 @@ def test_a_template_that_has_changed_has_others_made() -> None:
 # Targets
 
 
-def test_a_node_where_users_may_not_go_is_not_made_up_for() -> None:
-    hub = Hub(placeholders={**KEPT, "replicas": 1, "stuckAfterSeconds": 100})
-    hub.node("n1")
-    hub.node("n2", ready=False)
-    node = hub.server.get(Node, "n2")
-    spec = msgspec.structs.replace(node.spec, unschedulable=True)
-    hub.server.put(msgspec.structs.replace(node, spec=spec))
-    hub.advance(200)
-    assert 1 == hub.pool.wanted
-    hub.server.put(msgspec.structs.replace(node, spec=node.spec))
-    hub.advance(10)
-    assert 6 == hub.pool.wanted
-    hub.advance(3600)  # it will not come any more
-    assert 1 == hub.pool.wanted
-
-
 def test_who_comes_at_the_time_of_two_lectures_counts_for_one() -> None:
     start = time_text(START_NS + 60 * SECOND_NS)
     lecture = {"start": start, "enrolment": 20, "percent": 100, "leadSeconds": 30}

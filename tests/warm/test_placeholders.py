@@ -7,6 +7,7 @@ import pytest
 
 from stower.framework.writes import CreateObject, DeletePod, PatchObject
 from stower.model.kinds import Node
+from stower.model.taints import Taint
 from stower.model.times import SECOND_NS, time_text
 from stower.warm.status import ATTRACTOR
 from tests.warm.rig import PLACEHOLDER, START_NS, TEMPLATE, Hub
@@ -189,16 +190,59 @@ def test_a_surge_is_met_with_more() -> None:
 
 
 def test_a_node_that_does_not_get_its_images_is_made_up_for() -> None:
-    hub = keeps(replicas=1, stuckAfterSeconds=100)
-    hub.node("n1")
+    """What waits there holds room for nobody. An autoscaler that does not see images adds no node
+    while the next one fits there: so it is filled, and is emptied again when there is room."""
+    hub = keeps(replicas=2, stuckAfterSeconds=100)
+    hub.drawn("UUUUU")
     hub.node("n2", ready=False)
     hub.advance(90)
-    assert 1 == hub.status["wanted"]
+    assert "UUUUU PP+++" == hub.state()
+    hub.advance(30)
+    assert ("UUUUU PPPPP", 2) == (hub.state(), hub.status["pending"])
+    assert 2 == hub.status["wanted"]
+    hub.advance(7200)
+    assert "UUUUU PPPPP" == hub.state(), "for as long as it is so"
+    hub.node("n3")
     hub.advance(20)
-    assert 1 + 5 == hub.status["wanted"]
+    assert "UUUUU +++++ PP+++" == hub.state()
     hub.pulled("n2")
     hub.advance(10)
-    assert 1 == hub.status["wanted"]
+    assert 2 == len(hub.names(PLACEHOLDER))
+
+
+@pytest.mark.parametrize("taint", ["", "node.kubernetes.io/unreachable", "drained"])
+def test_placeholders_on_nodes_that_users_cannot_use_are_made_anew_elsewhere(taint: str) -> None:
+    """An upgrade of a cluster begins with a cordon."""
+    hub = keeps(replicas=3)
+    hub.node("n1")
+    hub.advance(10)
+    assert "PPP++" == hub.state()
+    node = hub.server.get(Node, "n1")
+    taints = msgspec.convert([{"key": taint, "effect": "NoSchedule"}], tuple[Taint, ...])
+    closed = {"taints": taints} if taint else {"unschedulable": True}
+    spec = msgspec.structs.replace(node.spec, **closed)
+    hub.server.put(msgspec.structs.replace(node, spec=spec))
+    hub.advance(20)
+    assert ("+++++", 3) == (hub.state(), hub.status["pending"])
+    hub.node("n2")
+    hub.advance(10)
+    assert "+++++ PPP++" == hub.state()
+
+
+def test_placeholders_of_others_leave_a_cordoned_node_too_within_the_limits() -> None:
+    hub = Hub(repositioning={"perMinute": 2})
+    hub.drawn("PPP++")
+    hub.advance(5)
+    node = hub.server.get(Node, "n1")
+    hub.server.put(
+        msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, unschedulable=True))
+    )
+    hub.advance(10)
+    assert 2 == len(moves(hub))
+    again(hub)
+    hub.advance(70)
+    again(hub)
+    assert ("+++++", 3) == (hub.state(), len(hub.names(PLACEHOLDER)))
 
 
 def test_never_more_than_the_pool_allows() -> None:

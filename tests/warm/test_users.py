@@ -247,7 +247,7 @@ def test_an_explanation_sees_the_nodes_without_placeholders() -> None:
     )  # fmt: skip
     assert ("placed", "n1", 2) == (found.verdict, found.node, found.feasible)
     (pulling,) = (one for one in found.refused if one.plugin == "ImageReadiness")
-    assert (("n4",), ("warm pool default/users; the node is 0s old",)) == (
+    assert (("n4",), ("warm pool default/users; the node is pulling for 0s, expected: 3m",)) == (
         pulling.examples, pulling.details,
     )  # fmt: skip
 
@@ -266,3 +266,27 @@ def test_as_few_make_way_as_will_do_whatever_their_sizes(
     hub.writes.clear()
     assert "n1" == hub.user(cpu=needs)
     assert want == sum(isinstance(write, DeletePod) for write in hub.writes)
+
+
+def test_who_has_waited_for_long_goes_to_no_node_that_is_stuck() -> None:
+    """Unless all are: then nobody knows what to wait for."""
+    pool: dict[str, Any] = {
+        "placeholders": {"stuckAfterSeconds": 100}, "images": {"waitSeconds": 200},
+    }  # fmt: skip
+    hub = Hub(**pool)
+    hub.node("stuck", ready=False)
+    hub.advance(150)
+    assert "" == hub.user()
+    hub.advance(120)
+    hub.node("late", ready=False)
+    hub.advance(60)
+    assert "" == hub.where("new") or "late" == hub.where("new")
+    hub.advance(30)
+    assert "late" == hub.where("new")
+    alone = Hub(**pool)
+    alone.node("stuck", ready=False)
+    assert "" == alone.user()
+    alone.advance(190)
+    assert "" == alone.where("new")
+    alone.advance(20)
+    assert "stuck" == alone.where("new")

@@ -44,6 +44,7 @@ class Case(msgspec.Struct, frozen=True):
     told: bool = False
     surge_s: int = 0
     late: float = 0.0
+    dead: float = 0.0
 
     def policy(self, rules: str) -> Policy:
         """One of those that are compared."""
@@ -59,6 +60,16 @@ CASES: Final = (
     Case("lectures, unannounced", True, 5, 10, surge_s=150),
     Case("ordinary, 5 % pull late", False, 10, 10, late=0.05),
 )
+
+
+def cases_of(late: float, dead: float) -> tuple[Case, ...]:
+    """The cases, or ordinary days on which these shares of nodes get their images half an hour late
+    or never."""
+    if not late and not dead:
+        return CASES
+    parts = [f"{share:.3g} % {what}" for share, what in ((100 * late, "late"), (100 * dead, "dead"))
+             if share]  # fmt: skip
+    return (Case(f"ordinary, {', '.join(parts)}", False, 10, 10, late=late, dead=dead),)
 
 
 class NodeGroups(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -78,6 +89,7 @@ class Order(msgspec.Struct, frozen=True):
     jobs: int
     slots: int
     groups: tuple[NodeGroup, ...] = ()
+    cases: tuple[Case, ...] = CASES
 
 
 def read_groups(path: Path | None) -> tuple[NodeGroup, ...]:
@@ -157,7 +169,7 @@ def run_order(
     seeds = range(order.first_seed, order.first_seed + order.seeds)
     tasks = [
         (case, rules, order, days[case.lectures][seed])
-        for case in CASES
+        for case in order.cases
         for rules in order.rules
         for seed in seeds
     ]
@@ -169,7 +181,7 @@ def run_order(
         outcomes.sort(key=lambda one: one.seed)
     rows = [
         _figures(case, rules, found[case.name, rules], found.get((case.name, "z2jh")))
-        for case in CASES
+        for case in order.cases
         for rules in order.rules
     ]
     if plot_file is not None:
@@ -206,7 +218,7 @@ def _runs(tasks: list[Task], jobs: int, update: OnProgress | None) -> Iterator[t
 
 def _run_one(task: Task) -> tuple[str, Outcome]:
     case, rules, order, day = task
-    scenario = Scenario(case.name, order.slots, case.late, groups=order.groups)
+    scenario = Scenario(case.name, order.slots, case.late, case.dead, groups=order.groups)
     return case.name, HubDay(day, scenario, case.policy(rules)).run()
 
 

@@ -14,7 +14,6 @@ from stower.framework.dry_run import DryRun
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
-from stower.model.times import SECOND_NS, short_duration
 from stower.plugins.warm_capacity import find_warm_controller
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
@@ -50,13 +49,12 @@ class ImageReadiness(Plugin):
         return codes
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
-        """Yields the pod's warm pool and the node's age."""
+        """Yields the pod's warm pool and what the node is for it."""
         controller = find_warm_controller(state)
         pool_role = controller.role_of(pod) if controller is not None else None
         if controller is not None and pool_role is not None and row < state.row_limit:
-            born_ns = int(controller.nodes_of(pool_role[0]).born_ns[row])
-            seconds = max(0, state.now_ns - born_ns) // SECOND_NS
-            yield f"warm pool {pool_role[0].key}; the node is {short_duration(seconds)} old"
+            pool = pool_role[0]
+            yield f"warm pool {pool.key}; the node is {controller.describe_node(pool, row)}"
 
     def dry_runs(  # type: ignore[override]
         self, pod: Pod, shape: Shape, state: ClusterState

@@ -160,14 +160,15 @@ def _user_sort_columns(
 def _placeholder_sort_columns(
     controller: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints
 ) -> list[Ints]:
-    """Returns the columns by which nodes are ranked for a placeholder: not drained; the node to
-    which it was moved; by users; by placeholders."""
+    """Returns the columns by which nodes are ranked for a placeholder: users can use it, now or
+    soon; not drained; the node to which it was moved; by users; by placeholders."""
     state = controller.state
     users, placeholders = controller.users_on(pool)[rows], controller.placeholders_on(pool)[rows]
     is_elsewhere = (rows != state.row_of(controller.promised_node(pool, pod))).astype(np.int64)
     drained = np.zeros(state.row_limit + 1, np.int64)  # the last: nodes that are gone
     drained[[state.row_of(name) for name in pool.draining]] = 1
     is_drained = drained[rows]
+    is_unusable = (~controller.nodes_of(pool).usable[rows]).astype(np.int64)
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
         born = controller.nodes_of(pool).born_ns
@@ -177,8 +178,15 @@ def _placeholder_sort_columns(
             - weights.placeholder_to_user * users
             - weights.placeholder_to_placeholder * placeholders
         )
-        return [is_drained, is_elsewhere, -value]
-    return [is_drained, is_elsewhere, (users == 0).astype(np.int64), -users, -placeholders]
+        return [is_unusable, is_drained, is_elsewhere, -value]
+    return [
+        is_unusable,
+        is_drained,
+        is_elsewhere,
+        (users == 0).astype(np.int64),
+        -users,
+        -placeholders,
+    ]
 
 
 def _rank_scores(sort_columns: list[Ints]) -> Ints:

@@ -192,7 +192,7 @@ class HubDay:
         if self.policy.told or self.policy.surge_s:
             users = {p.metadata.uid: p for p in self._pods("singleuser-server")}
             came_ns = {uid: self._came_ns[uid] for uid in users}
-        count = count_wanted(self.settings, users, came_ns, 0, self.agenda.now_ns)
+        count = count_wanted(self.settings, users, came_ns, self.agenda.now_ns)
         there = {p.metadata.name: p for p in self._pods("user-placeholder")}
         for i in range(count):
             if f"user-placeholder-{i}" not in there:

@@ -6,7 +6,7 @@ Checked against the API's objects and the boot and pull times of the day's nodes
 from typing import ClassVar, Final, Protocol
 
 from stower.model.kinds import Pod
-from stower.model.kinds.warm_pool import Repositioning
+from stower.model.kinds.warm_pool import Placeholders, Repositioning
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.autoscaler import Autoscaler, Bin, Machine
@@ -17,6 +17,7 @@ LIMITS: Final = Repositioning()
 # A node that users have left is rid of its placeholders by then: moves are no more than 6 a minute.
 EMPTIED_NS: Final = 600 * SECOND_NS
 WAITED_NS: Final = 300 * SECOND_NS
+STUCK_NS: Final = Placeholders().stuck_after_seconds * SECOND_NS
 MINUTE_NS: Final = 60 * SECOND_NS
 
 
@@ -168,13 +169,14 @@ class EmptyNodes(Law):
 
 
 class PullingNodes(Law):
-    """The autoscaler removes no node that still pulls."""
+    """The autoscaler removes no node that still pulls, but one that should have its images."""
 
     name = "pulling"
 
     def on_removal(self, machine: Machine) -> None:
         """Of each."""
-        if not self.is_ready(machine):
+        is_stuck = self.hub.agenda.now_ns - machine.ready_ns > STUCK_NS
+        if not self.is_ready(machine) and not is_stuck:
             raise self.violation(f"{machine.name} is removed while it pulls images")
 
 

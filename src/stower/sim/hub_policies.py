@@ -26,17 +26,20 @@ NODE_LABELS: Final = {"hub.jupyter.org/node-purpose": "user"}
 USER: Final = {"component": "singleuser-server"}
 PLACEHOLDER: Final = {"component": "user-placeholder"}
 LATE_S: Final = 1_800.0
+NEVER_S: Final = 30 * 86_400.0
 RULES: Final = ("default", "z2jh", "stower")
 LECTURE: Final = {"hub.example.com/lecture": "true"}
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """How days go. `late`: the share of nodes that pull half an hour late; `groups`: what nodes
+    """How days go. `late`: the share of nodes that pull half an hour late; `dead`: the share that
+    never has its images; `groups`: what nodes
     there may be, where these are not all of `slots` slots."""
 
     name: str
     slots: int = 10
     late: float = 0.0
+    dead: float = 0.0
     nodes_max: int = 400
     groups: tuple[NodeGroup, ...] = ()
 
@@ -53,7 +56,10 @@ class Scenario(msgspec.Struct, frozen=True):
     def late_s(self, seed: int, number: int) -> float:
         """How much later this node has its images."""
         chance = random.Random(f"{seed}:{number}:late")
-        return LATE_S if chance.random() < self.late else 0.0
+        if chance.random() < self.late:
+            return LATE_S
+        chance = random.Random(f"{seed}:{number}:dead")
+        return NEVER_S if chance.random() < self.dead else 0.0
 
 
 class Policy(msgspec.Struct, frozen=True):

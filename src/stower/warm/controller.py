@@ -13,13 +13,13 @@ from stower.framework.companion import EntityFailed, Metric, TrialScheduler, rai
 from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import ApiObject, Node, Pod, WarmPool
 from stower.model.resources import PODS
-from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, is_tolerated
-from stower.model.times import SECOND_NS, time_ns
+from stower.model.times import SECOND_NS, short_duration, time_ns
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.warm.figures import Figures
+from stower.warm.headroom import USABLE, NodeState
 from stower.warm.moves import Plan
 from stower.warm.nodes import PoolNodes
 from stower.warm.placeholders import NODE_ANNOTATION, PlaceholderManager
@@ -33,7 +33,6 @@ from stower.warm.target import count_wanted
 
 PERIOD_NS: Final = 10 * SECOND_NS
 NOT_SENT: Final = 500  # the status of writes that an error has kept from being sent
-STUCK_NS: Final = 3600 * SECOND_NS  # whatever has no images by then will not have them
 # The status follows users so much later: most have a node before.
 TOLD_AFTER_NS: Final = SECOND_NS
 
@@ -170,7 +169,8 @@ class WarmCapacity:
             if one.refresh_node(name):
                 self._is_turn = True
                 self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
-                self.figures.record_ready_node(self.state, name)
+                row = self.state.row_of(name)
+                self.figures.record_pull(self.state.now_ns - int(one.pulls_since_ns[row]))
 
     def _observe_pod(self, pod: Pod, gone: bool, now_ns: int) -> None:
         uid = pod.metadata.uid
@@ -246,7 +246,8 @@ class WarmCapacity:
             return nodes.holds[:limit]
         if pool.spec.images.then == "Wait" or self._is_patient(pool, pod):
             return ready
-        return nodes.holds[:limit]
+        usable = nodes.usable[:limit]  # on others it would wait for nobody knows how long
+        return (ready | usable) if usable.any() else nodes.holds[:limit]
 
     def lateness(self, pool: Pool, rows: Ints) -> Ints:
         """int64[rows]: 0 where the images are, then 1, 2, ... in the order in which nodes are
@@ -254,12 +255,24 @@ class WarmCapacity:
         nodes, late = self.nodes_of(pool), np.zeros(len(rows), np.int64)
         waits = [row for row in nodes.rows_by_age if not nodes.ready[row]]
         order = (
-            self.figures.sort_by_readiness(waits, nodes.born_ns, self.state.now_ns) if waits else ()
+            self.figures.sort_by_readiness(waits, nodes.pulls_since_ns, self.state.now_ns)
+            if waits
+            else ()
         )
         rank = {row: i for i, row in enumerate(order, 1)}
         for i, row in enumerate(rows.tolist() if rank else ()):
             late[i] = rank.get(row, 0)
         return late
+
+    def describe_node(self, pool: Pool, row: int) -> str:
+        """What the node is for users of the pool, for people."""
+        nodes = self.nodes_of(pool)
+        state = nodes.states.get(row)
+        if state not in (NodeState.PULLING, NodeState.STUCK):
+            return str(state or "outside the pool")
+        age_ns = max(0, self.state.now_ns - int(nodes.pulls_since_ns[row]))
+        expected = short_duration(self.figures.expected_pull_ns // SECOND_NS)
+        return f"{state} for {short_duration(age_ns // SECOND_NS)}, expected: {expected}"
 
     def _is_patient(self, pool: Pool, pod: Pod) -> bool:
         due_ns = self._waiting.get(pod.metadata.uid)
@@ -384,7 +397,7 @@ class WarmCapacity:
             return writes
         if self._is_short:
             for pool in self.pools.values():
-                writes += self._guarded(pool, self.keeping.create_missing, next_id)
+                writes += self._guarded(pool, self._create_missing, next_id)
             self._is_short = False
         if self._tell_ns is not None and now_ns >= self._tell_ns:
             self._tell_ns = None
@@ -416,9 +429,13 @@ class WarmCapacity:
 
     def _run_round(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
         nodes, entries = self.nodes_of(pool), self.entries(pool)
-        users = self.users_on(pool)
-        pool.wanted = self._count_wanted(pool, nodes, users, entries, now_ns)
-        writes = self.keeping.adjust(pool, entries, users, next_id)
+        if nodes.look():  # whoever has waited for long may go elsewhere
+            self._is_turn = True
+            self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
+        pool.wanted = self._count_wanted(pool, now_ns)
+        writes = self._create_missing(pool, next_id)
+        if not writes:
+            writes = self.keeping.adjust(pool, entries, self.users_on(pool), nodes, next_id)
         self.figures.lowered += sum(isinstance(write, DeletePod) for write in writes)
         if self.repositioner is not None:
             plan = self.plan_of(pool)
@@ -427,6 +444,33 @@ class WarmCapacity:
             self.figures.moved += sum(isinstance(write, DeletePod) for write in moves)
             writes += moves
         return writes + self._tell(pool, now_ns, next_id)
+
+    def _create_missing(self, pool: Pool, next_id: Callable[[], int]) -> list[Write]:
+        """As many placeholders as are missing on nodes that users can use; and where these have no
+        room for them, as many as stuck nodes have: an autoscaler, who does not see images, adds no
+        node while pods that wait would fit there."""
+        if not pool.has_own_placeholders:
+            return []
+        entries = self.entries(pool)
+        useful = self.keeping.count_useful(pool, entries, self.nodes_of(pool))
+        missing = pool.wanted - useful
+        if missing <= 0:
+            return []
+        nodes, like = self.nodes_of(pool), entries[0] if entries else None
+        if like is not None:
+            room = sum(self._free_slots(row, like) for row in nodes.rows_that_are(*USABLE))
+            if room < missing:
+                stuck = nodes.rows_that_are(NodeState.STUCK)
+                missing += sum(self._free_slots(row, like) for row in stuck)
+        return self.keeping.create(pool, missing, next_id)
+
+    def _free_slots(self, row: int, like: PodEntry) -> int:
+        """How many more such pods the node takes."""
+        rooms = (
+            (int(column.allocatable_cells[row]) - int(column.requested_cells[row])) // amount
+            for column, amount in (*like.shape.requests, (self.state.column(PODS), 1))
+        )
+        return max(0, min(rooms))
 
     def _tell(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
         """Writes the pool's status, where it is another."""
@@ -480,36 +524,12 @@ class WarmCapacity:
 
     def wanted_count(self, pool: Pool) -> int:
         """How many placeholders are wanted now."""
-        nodes, entries = self.nodes_of(pool), self.entries(pool)
-        return self._count_wanted(pool, nodes, self.users_on(pool), entries, self.state.now_ns)
+        return self._count_wanted(pool, self.state.now_ns)
 
-    def _count_wanted(
-        self, pool: Pool, nodes: PoolNodes, users: Ints, entries: list[PodEntry], now_ns: int
-    ) -> int:
-        spec = pool.spec.placeholders
+    def _count_wanted(self, pool: Pool, now_ns: int) -> int:
         if not pool.has_own_placeholders:
             return len(pool.placeholders)
-        stuck = 0
-        if entries:
-            like, late_ns = entries[0], now_ns - spec.stuck_after_seconds * SECOND_NS
-            for row in nodes.rows_by_age:
-                born_ns = int(nodes.born_ns[row])
-                if not nodes.ready[row] and late_ns - STUCK_NS < born_ns < late_ns:
-                    stuck += max(0, self._slots(pool, row, like) - int(users[row]))
-        return count_wanted(spec, pool.users, pool.came_ns, stuck, now_ns)
-
-    def _slots(self, pool: Pool, row: int, like: PodEntry) -> int:
-        """How many such pods the node would take with nobody on it; none, where users are not to
-        go: cordoned, tainted, or nobody pulls there."""
-        node = self.state.node_at(row)
-        tolerations = like.pod.spec.tolerations or ()
-        hard = [t for t in node.spec.taints or () if t.effect in (NO_SCHEDULE, NO_EXECUTE)]
-        if node.spec.unschedulable or not all(is_tolerated(tolerations, taint) for taint in hard):
-            return 0
-        if pool.spec.images.pullers is not None and not pool.pullers.get(node.metadata.name):
-            return 0
-        rooms = (int(column.allocatable[row]) // n for column, n in like.shape.requests)
-        return min(rooms, default=0)
+        return count_wanted(pool.spec.placeholders, pool.users, pool.came_ns, now_ns)
 
     # What is asked of every companion
 
@@ -550,7 +570,7 @@ class WarmCapacity:
 
     def metrics(self) -> list[Metric]:
         """See Companion."""
-        return self.figures.metrics(self.pools.values())
+        return self.figures.metrics(self.pools.values(), self._nodes)
 
     @property
     def is_idle(self) -> bool:

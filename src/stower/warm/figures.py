@@ -1,13 +1,14 @@
 """Metrics of warm capacity, and the recent times that nodes took to pull their images."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from stower.framework.companion import Metric, Sample
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS, time_ns
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState
+from stower.warm.headroom import NodeState
+from stower.warm.nodes import PoolNodes
 from stower.warm.pools import Pool
 
 BOUNDS_S: Final = (1, 10, 30, 60, 120, 300, 600)
@@ -36,20 +37,24 @@ class Figures:
         self.wait_s += wait_s
         self.waits[next((i for i, b in enumerate(BOUNDS_S) if wait_s <= b), len(BOUNDS_S))] += 1
 
-    def record_ready_node(self, state: ClusterState, name: str) -> None:
-        """A node has its images now."""
-        row = state.row_of(name)
-        born_ns = time_ns(state.node_at(row).metadata.creation_timestamp) if row >= 0 else None
-        if born_ns is not None and state.now_ns > born_ns:
-            self._pulls_ns = [*self._pulls_ns[1 - PULLS_MAX :], state.now_ns - born_ns]
+    def record_pull(self, took_ns: int) -> None:
+        """A node has its images so long after it began to pull them."""
+        if took_ns > 0:
+            self._pulls_ns = [*self._pulls_ns[1 - PULLS_MAX :], took_ns]
 
-    def sort_by_readiness(self, rows: Sequence[int], born_ns: Ints, now_ns: int) -> list[int]:
+    @property
+    def expected_pull_ns(self) -> int:
+        """How long all but the slowest of the last pulls took: one that hung says nothing."""
+        known = sorted(self._pulls_ns)
+        return known[(len(known) - 1) * 9 // 10] if known else PULL_NS
+
+    def sort_by_readiness(self, rows: Sequence[int], since_ns: Ints, now_ns: int) -> list[int]:
         """Of these, the oldest first: which is ready first. One that should be ready by now is
         taken for stuck."""
-        longest_ns = max(self._pulls_ns, default=PULL_NS)
-        return sorted(rows, key=lambda row: now_ns - int(born_ns[row]) > longest_ns)
+        expected_ns = self.expected_pull_ns
+        return sorted(rows, key=lambda row: now_ns - int(since_ns[row]) > expected_ns)
 
-    def metrics(self, pools: Iterable[Pool]) -> list[Metric]:
+    def metrics(self, pools: Iterable[Pool], nodes: Mapping[str, PoolNodes]) -> list[Metric]:
         """See Companion."""
         counts, total = [], 0
         for bound, count in zip((*BOUNDS_S, "+Inf"), self.waits, strict=True):
@@ -91,4 +96,16 @@ class Figures:
             full = f"stower_warm_{name}"
             samples = [Sample(full, {"pool": pool.key}, value(pool)) for pool in known]
             found.append(Metric(full, "gauge", help, samples))
+        states = [
+            Sample("stower_warm_nodes", {"pool": pool.key, "state": str(state)}, count)
+            for pool in known
+            for state, count in _count_states(nodes.get(pool.key)).items()
+        ]
+        help = "Nodes of a pool by what they are for its users."
+        found.append(Metric("stower_warm_nodes", "gauge", help, states))
         return found
+
+
+def _count_states(nodes: PoolNodes | None) -> dict[NodeState, int]:
+    known = [*nodes.states.values()] if nodes is not None else []
+    return {state: known.count(state) for state in NodeState}

@@ -27,6 +27,8 @@ class Planner:
     def __init__(self, state: ClusterState, placing: TrialScheduler) -> None:
         self._state = state
         self._placing = placing
+        # Whether a row is a place for placeholders: set by each plan.
+        self._is_refuge: Callable[[int], bool] = lambda row: True
 
     def plan_drain(
         self,
@@ -40,6 +42,8 @@ class Planner:
         pool's, the oldest first; `mark` says which are not to be gone to; `kept`: one that stays in
         any case."""
         state, names = self._state, self._state.node_names
+        known = frozenset(rows)
+        self._is_refuge = known.__contains__
         draining: dict[str, None] = {}
         moves: dict[str, tuple[PodEntry, str]] = {}
         entries = sorted(placeholders, key=lambda entry: entry.pod.key)
@@ -87,6 +91,25 @@ class Planner:
                     moves.append((entry, state.node_names[newest]))
         return Plan((), tuple(moves))
 
+    def plan_exit(
+        self, rows: Sequence[int], placeholders: Iterable[PodEntry], must: Container[int]
+    ) -> Plan:
+        """These leave for nodes among `rows`, as far as there is room; those on rows that they
+        `must` leave go in any case, and wait for a node where there is no room."""
+        state, moves, known = self._state, list[tuple[PodEntry, str]](), frozenset(rows)
+        self._is_refuge = known.__contains__
+        with state.trial():
+            for entry in sorted(placeholders, key=lambda entry: entry.pod.key):
+                was = entry.row
+                state.displace(entry)
+                if self._place(entry, ()):
+                    moves.append((entry, state.node_names[entry.row]))
+                    continue
+                state.assume(entry, was)
+                if was in must:
+                    moves.append((entry, ""))
+        return Plan((), tuple(moves))
+
     def plan_replacement(self, placeholders: Iterable[PodEntry]) -> Plan:
         """These are placed once more, wherever they would go now."""
         state, moves = self._state, []
@@ -104,7 +127,7 @@ class Planner:
 
     def _place(self, entry: PodEntry, shut: Container[str]) -> bool:
         row = self._placing.select_row(entry)
-        if row < 0 or self._state.node_names[row] in shut:
+        if row < 0 or self._state.node_names[row] in shut or not self._is_refuge(row):
             return False
         self._state.assume(entry, row)
         return True

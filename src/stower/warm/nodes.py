@@ -1,13 +1,16 @@
-"""The nodes of a pool as arrays over rows: membership, readiness for users, creation time.
+"""The nodes of a pool as arrays over rows: membership, readiness for users, creation time, and what
+each is for users now (headroom.py).
 
-Updated node by node.
+Updated node by node, and all at once as time passes.
 """
 
 import numpy as np
 
+from stower.model.kinds import Node
 from stower.model.times import time_ns
 from stower.state.arrays import Bools, Ints, grow_array
 from stower.state.cluster import ClusterState
+from stower.warm.headroom import USABLE, NodeState, node_state
 from stower.warm.pools import Pool
 from stower.warm.readiness import is_ready
 
@@ -21,6 +24,9 @@ class PoolNodes:
         self.holds: Bools = np.zeros(state.capacity, np.bool_)
         self.ready: Bools = np.zeros(state.capacity, np.bool_)
         self.born_ns: Ints = np.zeros(state.capacity, np.int64)
+        self.pulls_since_ns: Ints = np.zeros(state.capacity, np.int64)
+        self.usable: Bools = np.zeros(state.capacity, np.bool_)  # now or soon
+        self.states: dict[int, NodeState] = {}  # by row
         self._row_of: dict[str, int] = {}
         self._order: tuple[int, ...] | None = None
         for row in state.present_rows():
@@ -33,11 +39,14 @@ class PoolNodes:
             self.holds = grow_array(self.holds, state.capacity)
             self.ready = grow_array(self.ready, state.capacity)
             self.born_ns = grow_array(self.born_ns, state.capacity)
+            self.pulls_since_ns = grow_array(self.pulls_since_ns, state.capacity)
+            self.usable = grow_array(self.usable, state.capacity)
         old = self._row_of.pop(name, -1)
         was_ready, before = False, (False, 0)
         if old >= 0:
             was_ready, before = bool(self.ready[old]), (bool(self.holds[old]), old)
-            self.holds[old] = self.ready[old] = False
+            self.holds[old] = self.ready[old] = self.usable[old] = False
+            self.states.pop(old, None)
         row = state.row_of(name)
         node = state.nodes[row] if row >= 0 else None
         if node is not None:
@@ -45,9 +54,33 @@ class PoolNodes:
             self.born_ns[row] = time_ns(node.metadata.creation_timestamp) or 0
             self.holds[row] = self.pool.holds(node)
             self.ready[row] = self.holds[row] and is_ready(self.pool, node)
+            self.pulls_since_ns[row] = self.pool.pulls_since_ns(node)
+            if self.holds[row]:
+                self._look_at(row, node)
         if before != (node is not None and bool(self.holds[row]), row) or old != row:
             self._order = None
         return node is not None and bool(self.ready[row]) and not was_ready
+
+    def look(self) -> bool:
+        """Time has passed: nodes that pull may be stuck by now. Whether that is so of any."""
+        before = dict(self.states)
+        for row in self.rows_by_age:
+            self._look_at(row, self._state.node_at(row))
+        return before != self.states
+
+    def _look_at(self, row: int, node: Node) -> None:
+        found = self.states[row] = node_state(
+            self.pool,
+            node,
+            bool(self.ready[row]),
+            int(self.pulls_since_ns[row]),
+            self._state.now_ns,
+        )
+        self.usable[row] = found in USABLE
+
+    def rows_that_are(self, *states: NodeState) -> list[int]:
+        """Rows of the nodes in these states, the oldest first."""
+        return [row for row in self.rows_by_age if self.states.get(row) in states]
 
     @property
     def rows_by_age(self) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import msgspec
 from stower.model.kinds import Pod
 from stower.model.resources import PODS
 from stower.state.pod_entry import PodEntry
+from stower.warm import headroom
 from stower.warm.controller import WarmCapacity
 from stower.warm.pool_status import expected_text
 from stower.warm.pools import Pool, Role
@@ -18,7 +19,9 @@ SLOTS_MAX = 200  # that are drawn of a node
 
 
 class NodeState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One node. `drawn`: a letter for each user, placeholder and slot that is free."""
+    """One node. `drawn`: a letter for each user, placeholder and slot that is free; `state`: what
+    it is for users: ready, full, draining, pulling, stuck, cordoned or not ready; `reason`: since
+    when, and how long that should take."""
 
     node: str
     drawn: str
@@ -27,6 +30,8 @@ class NodeState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     free: int
     ready: bool
     draining: bool = False
+    state: str = ""
+    reason: str = ""
 
 
 class PoolState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -59,6 +64,7 @@ def overview(warm: WarmCapacity, chooses: Chooses, which: str = "") -> list[Pool
 
 def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     state, entries = warm.state, warm.entries(pool)
+    warm.nodes_of(pool).look()
     plan = warm.plan_of(pool)
     nodes_of = warm.nodes_of(pool)
     users, held = warm.users_on(pool), warm.placeholders_on(pool)
@@ -66,11 +72,13 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     nodes = []
     for row in sorted(nodes_of.rows_by_age, key=lambda row: state.node_names[row]):
         free = _slots(warm, row, shape)
+        is_draining = state.node_names[row] in plan.draining
         drawn = "U" * int(users[row]) + "P" * int(held[row]) + "+" * free
         nodes.append(
             NodeState(
                 state.node_names[row], drawn[:SLOTS_MAX], int(users[row]), int(held[row]), free,
-                bool(nodes_of.ready[row]), state.node_names[row] in plan.draining,
+                bool(nodes_of.ready[row]), is_draining,
+                *_describe(warm, pool, row, is_draining, is_full=not free and not held[row]),
             )
         )  # fmt: skip
     placed = sum(entry.row >= 0 for entry in entries)
@@ -84,6 +92,16 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
         moves=[f"{e.pod.key} from {state.node_names[e.row]} to {to}" for e, to in plan.moves],
         then=expected_text(pool, nodes_of, state, waiting, pending) if waiting or pending else "",
     )  # fmt: skip
+
+
+def _describe(
+    warm: WarmCapacity, pool: Pool, row: int, is_draining: bool, is_full: bool
+) -> tuple[str, str]:
+    found = warm.nodes_of(pool).states.get(row)
+    if found is headroom.NodeState.READY:
+        return "draining" if is_draining else "full" if is_full else "ready", ""
+    _, _, reason = warm.describe_node(pool, row).partition(" for ")
+    return str(found or ""), f"for {reason}" if reason else ""
 
 
 def _typical_pod(warm: WarmCapacity, pool: Pool) -> PodEntry | None:

@@ -16,6 +16,8 @@ from stower.model.times import SECOND_NS
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
+from stower.warm.headroom import NodeState
+from stower.warm.nodes import PoolNodes
 from stower.warm.pools import POOL_LABEL, Pool
 
 # On a placeholder that was made to take the place of another: the node that has room for it.
@@ -70,33 +72,50 @@ class PlaceholderManager:
         """Whether we have deleted it."""
         return pod.metadata.uid in self._leaving
 
-    def create_missing(self, pool: Pool, next_id: Callable[[], int]) -> list[Write]:
-        """As many as are missing are made."""
-        if not pool.has_own_placeholders or self._state.now_ns < self._refused_ns.get(pool.key, 0):
+    def count_useful(self, pool: Pool, entries: Sequence[PodEntry], nodes: PoolNodes) -> int:
+        """Own placeholders on nodes that users can use, now or soon, those without a node, and
+        those that are being made."""
+        own = [e for e in entries if pool.is_own(e.pod) and e.uid not in self._leaving]
+        useful = sum(entry.row < 0 or bool(nodes.usable[entry.row]) for entry in own)
+        return useful + self._count_pending(pool)
+
+    def create(self, pool: Pool, count: int, next_id: Callable[[], int]) -> list[Write]:
+        """So many more, as far as the pool may have them."""
+        if self._state.now_ns < self._refused_ns.get(pool.key, 0):
             return []
         self._tidy()
         own = (uid for uid, pod in pool.placeholders.items() if pool.is_own(pod))
-        alive = sum(uid not in self._leaving for uid in own)
-        short = pool.wanted - alive - self._count_pending(pool)
-        return [self._make(pool, next_id) for _ in range(short)]
+        there = sum(uid not in self._leaving for uid in own) + self._count_pending(pool)
+        count = min(count, pool.spec.placeholders.replicas_max - there)
+        return [self._make(pool, next_id) for _ in range(count)]
 
     def adjust(
-        self, pool: Pool, entries: Sequence[PodEntry], users: Ints, next_id: Callable[[], int]
+        self,
+        pool: Pool,
+        entries: Sequence[PodEntry],
+        users: Ints,
+        nodes: PoolNodes,
+        next_id: Callable[[], int],
     ) -> list[Write]:
-        """Neither too few nor too many: those without a node go first, then those beside the fewest
-        users; and a few of those that were made of another template."""
-        writes = self.create_missing(pool, next_id)
-        if not pool.has_own_placeholders or writes:
-            return writes
+        """Not too many: those without a node go first, then those beside the fewest users; a few of
+        those that were made of another template; and those on nodes that users cannot use. On
+        stuck nodes these keep an autoscaler from taking their room for free (see the companion),
+        and go when there are enough elsewhere."""
+        if not pool.has_own_placeholders:
+            return []
         alive = [
             e for e in entries
             if pool.is_own(e.pod) and not self.is_leaving(e) and not e.is_assumed
         ]  # fmt: skip
         alive.sort(key=lambda e: (e.row >= 0, int(users[e.row]) if e.row >= 0 else 0, e.pod.key))
-        over = max(0, len(alive) + self._count_pending(pool) - pool.wanted)
+        useful = [e for e in alive if e.row < 0 or nodes.usable[e.row]]
+        stranded = [e for e in alive if e.row >= 0 and not nodes.usable[e.row]]
+        if sum(entry.row >= 0 for entry in useful) < pool.wanted:
+            stranded = [e for e in stranded if nodes.states.get(e.row) is not NodeState.STUCK]
+        over = max(0, len(useful) + self._count_pending(pool) - pool.wanted)
         made_of = _template_hash(pool)
-        others = [e for e in alive[over:] if _template_of(e.pod) not in ("", made_of)]
-        going = [*alive[:over], *others]
+        others = [e for e in useful[over:] if _template_of(e.pod) not in ("", made_of)]
+        going = [*useful[:over], *stranded, *others]
         placed = [entry for entry in going if entry.row >= 0]
         return [self.delete(e, next_id) for e in going if e.row < 0 or e in placed[:LOWERED_MAX]]
 

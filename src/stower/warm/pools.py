@@ -9,6 +9,7 @@ from typing import Final
 from stower.model.kinds import Node, Pod, WarmPool
 from stower.model.kinds.warm_pool import Move, WarmPoolSpec
 from stower.model.selectors import LabelSelector
+from stower.model.taints import Toleration
 from stower.model.times import SECOND_NS, time_ns
 
 # The label of placeholders that we keep ourselves: the name of their pool.
@@ -42,6 +43,8 @@ class Pool:
         self.label = spec.images.label  # that is set on ready nodes, "" for none
         self.fault = ""  # what of the spec is not done, and why
         self.problem = ""  # why the API makes no placeholders
+        # Of its users, or else of its placeholders; None before one of them is known.
+        self.tolerations: tuple[Toleration, ...] | None = None
         self.draining: tuple[str, ...] = ()  # nodes that are to empty
         self.moves: list[Move] = list(obj.status.moves or ()) if obj is not None else []
 
@@ -85,8 +88,11 @@ class Pool:
             self.pullers.setdefault(pod.spec.node_name, {})[uid] = pod
         elif role is Role.PLACEHOLDER:
             self.placeholders[uid] = pod
+            if not self.users:
+                self.tolerations = tuple(pod.spec.tolerations or ())
         else:
             self.users[uid] = pod
+            self.tolerations = tuple(pod.spec.tolerations or ())
             if uid not in self.came_ns:
                 self.came_ns[uid] = time_ns(pod.metadata.creation_timestamp) or 0
 
@@ -102,6 +108,12 @@ class Pool:
         else:
             self.users.pop(uid, None)
             self.came_ns.pop(uid, None)
+
+    def pulls_since_ns(self, node: Node) -> int:
+        """Since when the node pulls: since it was made, or its newest puller was."""
+        here = self.pullers.get(node.metadata.name, {}).values()
+        made = (time_ns(pod.metadata.creation_timestamp) or 0 for pod in here)
+        return max(time_ns(node.metadata.creation_timestamp) or 0, max(made, default=0))
 
     def clear(self) -> None:
         """None is known."""

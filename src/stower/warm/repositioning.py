@@ -15,6 +15,7 @@ from stower.model.times import SECOND_NS, time_ns, time_text
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
+from stower.warm.headroom import CLOSED
 from stower.warm.moves import Plan, Planner
 from stower.warm.nodes import PoolNodes
 from stower.warm.placeholders import PlaceholderManager
@@ -40,11 +41,12 @@ class Repositioner:
         entries: Sequence[PodEntry],
         keeping: PlaceholderManager,
     ) -> Plan:
-        """What the pool's mode would do, were there no limits."""
-        rows = nodes.rows_by_age
-        free = [
-            entry for entry in entries if not entry.is_assumed and not keeping.is_leaving(entry)
-        ]
+        """What the pool's mode would do, were there no limits. Nodes that users cannot use are
+        nobody's refuge, and are not drained; placeholders that others keep leave them first, and
+        those of the pool are made anew elsewhere (placeholders.py)."""
+        rows = [row for row in nodes.rows_by_age if nodes.usable[row]]
+        here = [e for e in entries if not e.is_assumed and not keeping.is_leaving(e)]
+        free = [entry for entry in here if entry.row < 0 or entry.row in rows]
         state, how = self._state, pool.spec.repositioning
         if how.mode == "Off":
             pool.draining = ()
@@ -65,6 +67,11 @@ class Repositioner:
             drained = {entry.uid for entry, _ in plan.moves}
             anew = self._planner.plan_replacement([e for e in old if e.uid not in drained]).moves
             plan = plan._replace(moves=(*plan.moves, *anew))
+        stranded = [e for e in here if e.row >= 0 and e.row not in rows and not pool.is_own(e.pod)]
+        if stranded:
+            closed = nodes.rows_that_are(*CLOSED)
+            leaving = self._planner.plan_exit(rows, stranded, closed).moves
+            plan = plan._replace(moves=(*leaving, *plan.moves))
         return plan
 
     def make_moves(

@@ -27,11 +27,9 @@ def count_wanted(
     placeholders: Placeholders,
     users: Mapping[str, Pod],
     came_ns: Mapping[str, int],
-    stuck_slots: int,
     now_ns: int,
 ) -> int:
-    """The number, at most `replicas_max`. `users` and when they came, by uid; `stuck_slots`: room
-    on nodes that should have their images by now, and have not."""
+    """The number, at most `replicas_max`. `users` and when they came, by uid."""
     base = max(
         placeholders.replicas,
         ceil(len(users) * placeholders.percent_of_users / 100),
@@ -39,7 +37,7 @@ def count_wanted(
     )  # fmt: skip
     announced = _count_announced(placeholders.lectures or (), users, came_ns, now_ns)
     surge = placeholders.replicas + _surge(placeholders, came_ns.values(), now_ns)
-    return min(placeholders.replicas_max, max(base + announced, surge) + stuck_slots)
+    return min(placeholders.replicas_max, max(base + announced, surge))
 
 
 def _count_arriving(placeholders: Placeholders, came_ns: Mapping[str, int], now_ns: int) -> int:

@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.hub_runs import SEEDS, Order, read_folder, read_groups, read_rules, run_order
+from stower.cli.hub_runs import (
+    SEEDS,
+    Order,
+    cases_of,
+    read_folder,
+    read_groups,
+    read_rules,
+    run_order,
+)
 from stower.cli.output import Output, bad_input
 from stower.cli.plot import Plot, PlotError, check_plot
 from stower.cli.seeds import check_seeds
@@ -20,6 +28,8 @@ Examples:
   stower hub --seeds 3
 
   stower hub days/ --policy z2jh --policy stower --plot waits.svg
+
+  stower hub --policy stower --dead 10%
 
   stower hub --node-groups examples/warm/nodes.yaml --slots 20 -o json
 
@@ -54,6 +64,18 @@ def run(
             "pull times (examples/warm/nodes.yaml).",
         ),
     ] = None,
+    late: Annotated[
+        str,
+        typer.Option(
+            metavar="PERCENT", help="Only days on which so many nodes pull half an hour late."
+        ),
+    ] = "",
+    dead: Annotated[
+        str,
+        typer.Option(
+            metavar="PERCENT", help="Only days on which so many nodes never have their images."
+        ),
+    ] = "",
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0: one per core.")] = 0,
     plot_file: Plot = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
@@ -62,9 +84,23 @@ def run(
     check_seeds(seed, seeds)
     check_plot(plot_file)
     rules, groups = read_rules(policy or []), read_groups(node_groups)
-    order = Order(rules, seed, seeds, jobs or os.cpu_count() or 1, slots, groups)
+    cases = cases_of(_share("--late", late), _share("--dead", dead))
+    order = Order(rules, seed, seeds, jobs or os.cpu_count() or 1, slots, groups, cases)
     found = read_folder(days or [], order)
     try:
         run_order(order, found, output, plot_file)
     except PlotError as error:
         raise bad_input(str(error)) from None
+
+
+def _share(option: str, text: str) -> float:
+    """A share of `10%` or `10`, 0 where it is not given. Ends the program for what is none."""
+    if not text:
+        return 0.0
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise bad_input(f"{option}: got {text!r}, want a percentage such as 10%")
+    return percent / 100

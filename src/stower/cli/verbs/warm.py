@@ -81,12 +81,9 @@ def _print(found: list[PoolState]) -> None:
             f"({pool.pending} pending, {pool.wanted} wanted)"
         )
         out.print(title, soft_wrap=True)
-        shown = table("", "node", "slots", "ready", "")
+        shown = table("", "node", "slots", "state", "")
         for node in pool.nodes:
-            ready = "yes" if node.ready else "pulling"
-            shown.add_row(
-                node.node, lines([node.drawn]), ready, "draining" if node.draining else ""
-            )
+            shown.add_row(node.node, lines([node.drawn]), node.state, node.reason)
         out.print(shown)
         if pool.next_user:
             out.print(f"Placement of the next user: {pool.next_user}", soft_wrap=True)
