@@ -51,6 +51,24 @@ def test_ordinary_days_long(seed: int) -> None:
     test_ordinary_days(seed)
 
 
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_days_on_which_a_tenth_of_the_nodes_never_have_their_images(seed: int) -> None:
+    """What waits on these is no headroom; users went there after 300 s, and never started."""
+    day = draw_day(seed, lectures=False)
+    found = HubDay(day, Scenario("d", dead=0.1), Policy("ours", "stower", 10)).run()
+    assert ("", 0) == (found.broken, found.cold)
+    assert fmean(wait <= 10 for wait in found.waits_s) >= 0.985
+    assert max(found.waits_s) < 900
+    healthy = HubDay(day, Scenario("f"), Policy("ours", "stower", 10)).run()
+    assert found.node_hours <= 1.1 * healthy.node_hours
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("seed", range(SEEDS, SEEDS_MORE))
+def test_days_with_dead_nodes_more(seed: int) -> None:
+    test_days_on_which_a_tenth_of_the_nodes_never_have_their_images(seed)
+
+
 @pytest.mark.more
 def test_lectures_that_are_announced() -> None:
     day = draw_day(3, lectures=True)
