@@ -151,7 +151,7 @@ def test_a_bug_breaks_its_law(bug: str, monkeypatch: pytest.MonkeyPatch) -> None
     for owner, name, other in mended:
         monkeypatch.setattr(owner, name, other)
     broken = ""
-    for seed in range(2):
+    for seed in range(4):
         day = draw_day(seed, lectures=True)
         broken = HubDay(day, Scenario("t"), Policy("ours", "stower", 5)).run().broken
         if broken:

@@ -29,6 +29,7 @@ from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.warm.controller import WarmCapacity as Controller
+from stower.warm.displaced import full_rows, placeholders_with_displaced
 from stower.warm.pools import Pool, Role
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
@@ -150,10 +151,10 @@ def _user_sort_columns(
     lateness = controller.lateness(pool, rows)
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
-        placeholders = controller.placeholders_with_displaced(pool)[rows]
+        placeholders = placeholders_with_displaced(controller, pool)[rows]
         value = weights.user_to_user * users - weights.user_to_placeholder * placeholders
         return [lateness, -value, born]
-    is_full = controller.full_rows(pool, shape)[rows]
+    is_full = full_rows(controller, shape)[rows]
     return [lateness, -users, is_full.astype(np.int64), born]
 
 

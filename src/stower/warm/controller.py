@@ -4,6 +4,7 @@ Acts every PERIOD_NS, from API objects alone. Only missing placeholders are crea
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,6 @@ from stower.model.times import SECOND_NS, short_duration, time_ns
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
-from stower.state.shapes import Shape
 from stower.warm.figures import Figures
 from stower.warm.headroom import USABLE, NodeState
 from stower.warm.moves import Plan
@@ -55,7 +55,8 @@ class WarmCapacity:
         self._known: dict[str, tuple[Pool, Role]] = {}  # by uid, whose pod it is
         self._round_ns: int | None = None  # when the next round is due
         self._is_held = False  # no round begins
-        self._waiting: dict[str, int] = {}  # users without a node: when they go elsewhere
+        # Users without a node: when they go elsewhere, and anywhere.
+        self._waiting: dict[str, tuple[int, int]] = {}
         self._tell_ns: int | None = None  # when the status follows users who came or went
         self._is_short = False  # a placeholder of our own may be missing
         self._happened: list[ClusterEvent] = []
@@ -189,7 +190,10 @@ class WarmCapacity:
         elif not pod.spec.node_name:
             made_ns = time_ns(pod.metadata.creation_timestamp)
             since_ns = now_ns if made_ns is None else made_ns
-            self._waiting[uid] = since_ns + pool.spec.images.wait_seconds * SECOND_NS
+            first_ns = since_ns + pool.spec.images.wait_seconds * SECOND_NS
+            # A node may be added for it then, and its images are due after so long.
+            more_ns = pool.spec.placeholders.stuck_after_seconds * SECOND_NS
+            self._waiting[uid] = first_ns, first_ns + more_ns
         elif self._waiting.pop(uid, None) is not None:
             self.figures.record_user(pod, now_ns)
             row, nodes = self.state.row_of(pod.spec.node_name), self._nodes.get(pool.key)
@@ -244,10 +248,15 @@ class WarmCapacity:
                 ready &= there
         if not is_maintained(pool, pod):
             return nodes.holds[:limit]
-        if pool.spec.images.then == "Wait" or self._is_patient(pool, pod):
+        goes_elsewhere, goes_anywhere = self._has_waited(pod)
+        if pool.spec.images.then == "Wait" or not goes_elsewhere:
             return ready
-        usable = nodes.usable[:limit]  # on others it would wait for nobody knows how long
-        return (ready | usable) if usable.any() else nodes.holds[:limit]
+        # On a node that pulls it may wait for ever: it goes there while there is none that is
+        # ready, and anywhere when even a node that was added for it should be ready.
+        usable = nodes.usable[:limit]
+        if goes_anywhere or not usable.any():
+            return nodes.holds[:limit]
+        return ready if nodes.ready[:limit].any() else usable
 
     def lateness(self, pool: Pool, rows: Ints) -> Ints:
         """int64[rows]: 0 where the images are, then 1, 2, ... in the order in which nodes are
@@ -274,9 +283,11 @@ class WarmCapacity:
         expected = short_duration(self.figures.expected_pull_ns // SECOND_NS)
         return f"{state} for {short_duration(age_ns // SECOND_NS)}, expected: {expected}"
 
-    def _is_patient(self, pool: Pool, pod: Pod) -> bool:
+    def _has_waited(self, pod: Pod) -> tuple[bool, bool]:
+        """Whether it goes elsewhere, and anywhere."""
         due_ns = self._waiting.get(pod.metadata.uid)
-        return due_ns is None or self.state.now_ns < due_ns
+        now_ns = self.state.now_ns
+        return (False, False) if due_ns is None else (now_ns >= due_ns[0], now_ns >= due_ns[1])
 
     def users_on(self, pool: Pool) -> Ints:
         """int64[capacity]: users by row. Read only."""
@@ -297,40 +308,6 @@ class WarmCapacity:
             if entry.row >= 0:
                 counts[entry.row] += 1
         return counts
-
-    def placeholders_with_displaced(self, pool: Pool) -> Ints:
-        """Returns int64[row_limit]: placeholders by row, displaced ones on the row that they were
-        taken off."""
-        counts = self.placeholders_on(pool)
-        for entry in self._displaced((pool,)):
-            counts[entry.displaced_row] += 1
-        return counts
-
-    def _displaced(self, pools: Iterable[Pool]) -> list[PodEntry]:
-        """Returns the placeholders that the open trial has displaced."""
-        pods = self.state.pods
-        return [
-            entry
-            for pool in pools
-            for uid in pool.placeholders
-            if (entry := pods.get(uid)) is not None and entry.displaced_row >= 0
-        ]
-
-    def full_rows(self, pool: Pool, shape: Shape) -> Bools:
-        """Returns bool[row_limit]: where a pod of the shape does not fit beside displaced
-        placeholders."""
-        limit = self.state.row_limit
-        full = np.zeros(limit, np.bool_)
-        held_by: dict[int, list[Shape]] = {}
-        for entry in self._displaced(self.pools.values()):
-            held_by.setdefault(entry.displaced_row, []).append(entry.shape)
-        for row, shapes in held_by.items():
-            for column, amount in (*shape.requests, (self.state.column(PODS), 1)):
-                held = sum(a for one in shapes for c, a in one.usage if c is column)
-                full[row] |= (
-                    column.requested_cells[row] + amount + held > column.allocatable_cells[row]
-                )
-        return full
 
     def select_displaceable(self, pool: Pool, pod: Pod) -> list[PodEntry]:
         """Returns placeholders where the pod may go, in the order in which they are deleted; those
@@ -376,7 +353,8 @@ class WarmCapacity:
         """See Companion."""
         if not self._has_work:
             return []
-        if any(self._looked_ns < due_ns <= now_ns for due_ns in self._waiting.values()):
+        dues = chain.from_iterable(self._waiting.values())
+        if any(self._looked_ns < due_ns <= now_ns for due_ns in dues):
             self._is_turn = True
             self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
         self._looked_ns = now_ns
@@ -558,7 +536,7 @@ class WarmCapacity:
     @property
     def next_wake_ns(self) -> int | None:
         """See Companion."""
-        due = [due_ns for due_ns in self._waiting.values() if due_ns > self._looked_ns]
+        due = [d for dues in self._waiting.values() for d in dues if d > self._looked_ns]
         if not self._is_held:
             due += [one for one in (self._round_ns, self._tell_ns) if one is not None]
         return min(due, default=None)
