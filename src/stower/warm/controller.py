@@ -170,8 +170,9 @@ class WarmCapacity:
             if one.refresh_node(name):
                 self._is_turn = True
                 self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
-                row = self.state.row_of(name)
-                self.figures.record_pull(self.state.now_ns - int(one.pulls_since_ns[row]))
+                since_ns = int(one.pulls_since_ns[self.state.row_of(name)])
+                if since_ns:
+                    self.figures.record_pull(self.state.now_ns - since_ns)
 
     def _observe_pod(self, pod: Pod, gone: bool, now_ns: int) -> None:
         uid = pod.metadata.uid
