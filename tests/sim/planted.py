@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
+from msgspec.structs import replace
 
 from stower.controllers import vm_migrations
 from stower.controllers.vm_migrations import VmMigrationController
@@ -35,6 +36,7 @@ from stower.framework.post_filter import PostFilterResult
 from stower.framework.writes import Bind
 from stower.groups.tree import TreeGroup
 from stower.model.kinds import Pod
+from stower.model.kinds.node import NodeSpec
 from stower.model.times import SECOND_NS
 from stower.plugins import negotiated_resources
 from stower.plugins.claim_binding import ClaimBinding
@@ -57,8 +59,10 @@ from stower.vms import approval
 from stower.vms.amounts import Resources
 from stower.vms.nodes import Use
 from stower.vms.vm_approvals import VmApprovals
+from stower.warm import nodes as warm_nodes
 from stower.warm.placeholders import PlaceholderManager
 from stower.warm.repositioning import Repositioner
+from stower.warm.sharing import Sharing
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -364,6 +368,25 @@ def too_few() -> AbstractContextManager[Any]:
     return patch.object(PlaceholderManager, "create", lambda *_: [])
 
 
+def each_pool_alone() -> AbstractContextManager[Any]:
+    """Pools that share nodes know nothing of each other."""
+
+    def groups(self: Any, pools: Any, nodes: Any) -> Any:
+        return {key: (pool,) for key, pool in pools.items()}
+
+    return patch.object(Sharing, "groups", groups)
+
+
+def cordons_unseen() -> AbstractContextManager[Any]:
+    """Placeholders count wherever they are."""
+    whole = warm_nodes.node_state
+
+    def node_state(pool: Any, node: Any, *more: Any) -> Any:
+        return whole(pool, replace(node, spec=NodeSpec()), *more)
+
+    return patch.object(warm_nodes, "node_state", node_state)
+
+
 def one_victim_too_many() -> AbstractContextManager[Any]:
     """A preemptor also waits for a pod that nobody evicts."""
     whole = SchedulingQueue.await_victims
@@ -540,9 +563,11 @@ PLANTED: Final[dict[str, tuple[Planted, ...]]] = {
     ),
     "restart": (Planted(luck, 5), Planted(deletions_missed, 13)),
     "warmth": (
-        Planted(moved_at_once, 11),
+        Planted(moved_at_once, 6),
         Planted(images_before_they_are, 13),
         Planted(in_the_way, 19),
         Planted(too_few, 0),
+        Planted(each_pool_alone, 2),
+        Planted(cordons_unseen, 7),
     ),
 }

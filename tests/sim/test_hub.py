@@ -16,7 +16,7 @@ from stower.sim.autoscaler import NodeGroup
 from stower.sim.hub import HubDay
 from stower.sim.hub_day import draw_day
 from stower.sim.hub_policies import Policy, Scenario
-from stower.warm.moves import Plan, Planner
+from stower.warm.moves import NO_PLAN, Planner
 from stower.warm.repositioning import Repositioner
 
 SEEDS = 1
@@ -67,6 +67,23 @@ def test_days_on_which_a_tenth_of_the_nodes_never_have_their_images(seed: int) -
 @pytest.mark.parametrize("seed", range(SEEDS, SEEDS_MORE))
 def test_days_with_dead_nodes_more(seed: int) -> None:
     test_days_on_which_a_tenth_of_the_nodes_never_have_their_images(seed)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_two_hubs_on_the_same_nodes_are_like_one(seed: int) -> None:
+    """Users of both are users, and they drain nodes together."""
+    day = draw_day(seed, lectures=False)
+    both = HubDay(day, Scenario("two", hubs=2), Policy("ours", "stower", 10)).run()
+    one = HubDay(day, Scenario("one"), Policy("ours", "stower", 10)).run()
+    assert ("", 0) == (both.broken, both.cold)
+    assert fmean(wait <= 10 for wait in both.waits_s) >= 0.985
+    assert both.node_hours <= 1.05 * one.node_hours  # 0.99 of it on average
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("seed", range(SEEDS, SEEDS_MORE))
+def test_two_hubs_on_the_same_nodes_are_like_one_more(seed: int) -> None:
+    test_two_hubs_on_the_same_nodes_are_like_one(seed)
 
 
 @pytest.mark.more
@@ -137,7 +154,7 @@ BUGS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
         "ready nodes", [(ImageReadiness, "filter_pod", nothing)],
     ),
     "moves have no limit": ("moves", [(Repositioner, "_recent_moves", lambda *_: ([], []))]),
-    "nothing is drained": ("emptied", [(Planner, "plan_drain", lambda *_: Plan((), ()))]),
+    "nothing is drained": ("emptied", [(Planner, "plan_drain", lambda *_: NO_PLAN)]),
     "nodes are unneeded at once": ("pulling", [(autoscaler, "UNNEEDED_NS", 0)]),
     "nodes are never full": (
         "room", [(NodeResourcesFit, f, nothing) for f in ("filter", "passes", "filter_row")],

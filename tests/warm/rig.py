@@ -92,6 +92,14 @@ class Hub:
         }
         return build_engine(document, features=Features(warm_pools=True))
 
+    def add_pool(self, name: str, **more: Any) -> None:
+        """One more, for the same nodes; `more`: settings beside POOL's."""
+        document = {
+            "metadata": {"name": name, "namespace": "default", "uid": name},
+            "spec": merged(POOL, more),
+        }
+        self.server.put(msgspec.convert(document, WarmPool))
+
     def restart(self) -> None:
         """A new engine, which knows what the server has."""
         self.engine = self.built()

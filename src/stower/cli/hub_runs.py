@@ -45,6 +45,7 @@ class Case(msgspec.Struct, frozen=True):
     surge_s: int = 0
     late: float = 0.0
     dead: float = 0.0
+    hubs: int = 1
 
     def policy(self, rules: str) -> Policy:
         """One of those that are compared."""
@@ -62,14 +63,16 @@ CASES: Final = (
 )
 
 
-def cases_of(late: float, dead: float) -> tuple[Case, ...]:
+def cases_of(late: float, dead: float, hubs: int) -> tuple[Case, ...]:
     """The cases, or ordinary days on which these shares of nodes get their images half an hour late
-    or never."""
-    if not late and not dead:
+    or never, and so many hubs share the nodes."""
+    if not late and not dead and hubs == 1:
         return CASES
-    parts = [f"{share:.3g} % {what}" for share, what in ((100 * late, "late"), (100 * dead, "dead"))
-             if share]  # fmt: skip
-    return (Case(f"ordinary, {', '.join(parts)}", False, 10, 10, late=late, dead=dead),)
+    shares = ((100 * late, "late"), (100 * dead, "dead"))
+    parts = [f"{share:.3g} % {what}" for share, what in shares if share]
+    parts += [f"{hubs} hubs"] if hubs > 1 else []
+    name = f"ordinary, {', '.join(parts)}"
+    return (Case(name, False, 10, 10, late=late, dead=dead, hubs=hubs),)
 
 
 class NodeGroups(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -218,7 +221,9 @@ def _runs(tasks: list[Task], jobs: int, update: OnProgress | None) -> Iterator[t
 
 def _run_one(task: Task) -> tuple[str, Outcome]:
     case, rules, order, day = task
-    scenario = Scenario(case.name, order.slots, case.late, case.dead, groups=order.groups)
+    scenario = Scenario(
+        case.name, order.slots, case.late, case.dead, groups=order.groups, hubs=case.hubs
+    )
     return case.name, HubDay(day, scenario, case.policy(rules)).run()
 
 

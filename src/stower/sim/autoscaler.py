@@ -24,6 +24,7 @@ UTILIZATION: Final = 0.5  # --scale-down-utilization-threshold
 BACKOFF_NS: Final = 300 * SECOND_NS  # --initial-node-group-backoff-duration
 EMPTY_AT_ONCE: Final = 10  # --max-empty-bulk-delete
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+CORDONED: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 KEPT: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
@@ -124,9 +125,12 @@ class Autoscaler:
         return found[1]
 
     def bin_of(self, machine: Machine, pods: Iterable[Pod]) -> Bin:
-        """A node's room with these pods on it."""
-        group = machine.group
-        made = Bin(self._rooms[group.name], group.labels, group.taints)
+        """A node's room with these pods on it. One that is cordoned has none for others."""
+        group, node = machine.group, self._server.get(Node, machine.name)
+        taints = group.taints if node is None else (node.spec.taints or ())
+        if node is not None and node.spec.unschedulable:
+            taints = (*taints, CORDONED)
+        made = Bin(self._rooms[group.name], group.labels, taints)
         for pod in pods:
             for name, amount in self.needs_of(pod).items():
                 made.free[name] = made.free.get(name, 0) - amount

@@ -29,12 +29,11 @@ from stower.sim.hub_policies import (
     Policy,
     Scenario,
     configuration_of,
-    placeholder_of,
     settings_of,
     user_of,
 )
+from stower.sim.placeholder_sets import PlaceholderSet
 from stower.sim.server import OK, Change, Server
-from stower.warm.target import count_wanted
 
 SCAN_NS: Final = 10 * SECOND_NS
 LOOK_NS: Final = 30 * SECOND_NS
@@ -76,10 +75,14 @@ class HubDay:
         self.server = Server(lambda: self.agenda.now_ns)
         self.server.tell.append(self._on_change)
         settings = settings_of(scenario, policy, day, EPOCH_NS)
-        self.settings = settings
         self.engine = build_engine(
-            configuration_of(scenario, policy, settings), seed=day.seed, contains_errors=False
+            configuration_of(policy, settings), seed=day.seed, contains_errors=False
         )
+        self._sets = [
+            PlaceholderSet(self.server, self.agenda, namespace, one, self._users)
+            for namespace, one in settings.items()
+            if not policy.has_own_placeholders
+        ]
         self.outcome = Outcome(policy.name, day.seed)
         groups = scenario.node_groups()
         self.autoscaler = Autoscaler(self.server, groups, self._order, self._remove)
@@ -147,10 +150,20 @@ class HubDay:
     # Users
 
     def _add_user(self, i: int, user: User) -> None:
-        name = f"jupyter-{i}"
+        name, namespaces = f"jupyter-{i}", self.scenario.namespaces
         self._waiting[name] = user
         self._came_ns[name] = self.agenda.now_ns
-        self.server.put(user_of(name, user.lecture, time_text(self.agenda.now_ns)))
+        at, namespace = time_text(self.agenda.now_ns), namespaces[i % len(namespaces)]
+        self.server.put(user_of(name, user.lecture, at, namespace))
+
+    def _users(self, namespace: str) -> tuple[dict[str, Pod], dict[str, int]]:
+        """Of one hub, and when they came, by uid."""
+        users = {
+            p.metadata.uid: p
+            for p in self.server.all(Pod).values()
+            if self.is_user(p) and p.metadata.namespace == namespace
+        }
+        return users, {uid: self._came_ns[uid] for uid in users}
 
     def _on_bind(self, pod: Pod) -> None:
         """A kubelet starts it once it has the image."""
@@ -180,40 +193,6 @@ class HubDay:
 
     def _end(self, pod: Pod) -> None:
         self.server.remove(pod)
-
-    # Placeholders
-
-    def _keep(self) -> None:
-        """The StatefulSet, as large as is wanted now."""
-        if self.policy.has_own_placeholders:
-            return
-        users: dict[str, Pod] = {}
-        came_ns: dict[str, int] = {}
-        if self.policy.told or self.policy.surge_s:
-            users = {p.metadata.uid: p for p in self._pods("singleuser-server")}
-            came_ns = {uid: self._came_ns[uid] for uid in users}
-        count = count_wanted(self.settings, users, came_ns, self.agenda.now_ns)
-        there = {p.metadata.name: p for p in self._pods("user-placeholder")}
-        for i in range(count):
-            if f"user-placeholder-{i}" not in there:
-                self._make_placeholder(i)
-        for name, pod in there.items():
-            if int(name.rpartition("-")[2]) >= count:
-                self.server.remove(pod)
-        self._count = count
-
-    _count = 0
-
-    def _make_placeholder(self, i: int) -> None:
-        at = time_text(self.agenda.now_ns)
-        self.server.put(placeholder_of(i, f"placeholder-{i}-{self.server.revision}", at))
-
-    def _pods(self, component: str) -> list[Pod]:
-        return [
-            pod
-            for pod in self.server.all(Pod).values()
-            if (pod.metadata.labels or {}).get("component") == component
-        ]
 
     # Nodes
 
@@ -284,7 +263,8 @@ class HubDay:
             self.server.remove(pod)
 
     def _scan(self) -> None:
-        self._keep()
+        for one in self._sets:
+            one.keep()
         self.autoscaler.scan(self.agenda.now_ns)
         self.agenda.schedule_after(SCAN_NS, self._scan)
 
@@ -296,8 +276,9 @@ class HubDay:
             return
         self._inbox.append(Observed(kind, obj))
         if isinstance(obj, Pod):
-            if kind.value == "DELETED" and obj.metadata.name.startswith("user-placeholder-"):
-                self._recreate(obj)
+            if kind.value == "DELETED":
+                for one in self._sets:
+                    one.handle_deleted(obj)
             elif kind.value == "MODIFIED" and obj.metadata.deletion_timestamp is not None:
                 self.agenda.schedule_at(self.agenda.now_ns, lambda: self.server.remove(obj))
             elif kind.value == "MODIFIED" and obj.spec.node_name and not obj.status.start_time:
@@ -306,17 +287,6 @@ class HubDay:
                     self._on_bind(obj)
         if not self._is_stepping:
             self._step()
-
-    def _recreate(self, pod: Pod) -> None:
-        """The StatefulSet makes it again, under its name."""
-        i = int(pod.metadata.name.rpartition("-")[2])
-        now_ns = self.agenda.now_ns
-
-        def make() -> None:
-            if i < self._count and self.server.get(Pod, pod.metadata.key) is None:
-                self._make_placeholder(i)
-
-        self.agenda.schedule_at(now_ns, make)
 
     def _send(self, event: Event) -> None:
         self._inbox.append(event)

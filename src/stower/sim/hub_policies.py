@@ -4,6 +4,7 @@ The configuration of z2jh's user-scheduler is what its chart renders.
 """
 
 import random
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -33,8 +34,8 @@ LECTURE: Final = {"hub.example.com/lecture": "true"}
 
 class Scenario(msgspec.Struct, frozen=True):
     """How days go. `late`: the share of nodes that pull half an hour late; `dead`: the share that
-    never has its images; `groups`: what nodes
-    there may be, where these are not all of `slots` slots."""
+    never has its images; `groups`: what nodes there may be, where these are not all of `slots`
+    slots; `hubs`: how many share the nodes, with as many users and placeholders each."""
 
     name: str
     slots: int = 10
@@ -42,6 +43,12 @@ class Scenario(msgspec.Struct, frozen=True):
     dead: float = 0.0
     nodes_max: int = 400
     groups: tuple[NodeGroup, ...] = ()
+    hubs: int = 1
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """One for each hub."""
+        return NAMESPACE, *(f"{NAMESPACE}-{i}" for i in range(2, self.hubs + 1))
 
     def node_groups(self) -> tuple[NodeGroup, ...]:
         """Those that are given, or the one of slots."""
@@ -77,37 +84,46 @@ class Policy(msgspec.Struct, frozen=True):
         return self.rules == "stower"
 
 
-def settings_of(scenario: Scenario, policy: Policy, day: Day, epoch_ns: int) -> Placeholders:
-    """How many placeholders are wanted when."""
-    lectures = tuple(
-        Lecture(
-            start=time_text(epoch_ns + int(one.start_s) * SECOND_NS),
-            enrolment=one.enrolment,
-            selector=LabelSelector(match_labels=LECTURE),
+def settings_of(
+    scenario: Scenario, policy: Policy, day: Day, epoch_ns: int
+) -> dict[str, Placeholders]:
+    """How many placeholders are wanted when, by the namespaces of hubs."""
+    hubs, found = scenario.hubs, {}
+    for i, namespace in enumerate(scenario.namespaces):
+        lectures = tuple(
+            Lecture(
+                start=time_text(epoch_ns + int(one.start_s) * SECOND_NS),
+                enrolment=one.enrolment // hubs + (i < one.enrolment % hubs),
+                selector=LabelSelector(match_labels=LECTURE),
+            )
+            for one in (day.lectures if policy.told else ())
         )
-        for one in (day.lectures if policy.told else ())
-    )
-    surge = Surge(hold_seconds=policy.surge_s)
-    return Placeholders(replicas=policy.placeholders, lectures=lectures or None, surge=surge)
+        count = policy.placeholders // hubs + (i < policy.placeholders % hubs)
+        surge = Surge(hold_seconds=policy.surge_s)
+        found[namespace] = Placeholders(replicas=count, lectures=lectures or None, surge=surge)
+    return found
 
 
-def configuration_of(scenario: Scenario, policy: Policy, settings: Placeholders) -> Json | None:
-    """The KubeSchedulerConfiguration."""
+def configuration_of(policy: Policy, settings: Mapping[str, Placeholders]) -> Json | None:
+    """The KubeSchedulerConfiguration. `settings`: by the namespaces of hubs."""
     profile: Json = {"schedulerName": HUB}
     if policy.rules != "default":
         profile |= {"plugins": {"score": Z2JH_SCORE}, "pluginConfig": [Z2JH_FIT]}
     if policy.rules == "stower":
         template = {"metadata": {"labels": PLACEHOLDER}, "spec": _spec(-10)}
-        pool = {
-            "name": "users",
-            "namespace": NAMESPACE,
-            "users": {"matchLabels": USER},
-            "nodeSelector": NODE_LABELS,
-            "images": {"names": [IMAGE]},
-            "placeholders": {**msgspec.to_builtins(settings), "template": template},
-        }
+        pools = [
+            {
+                "name": "users",
+                "namespace": namespace,
+                "users": {"matchLabels": USER},
+                "nodeSelector": NODE_LABELS,
+                "images": {"names": [IMAGE]},
+                "placeholders": {**msgspec.to_builtins(one), "template": template},
+            }
+            for namespace, one in settings.items()
+        ]
         profile["pluginConfig"] = [
-            Z2JH_FIT, {"name": "WarmCapacity", "args": {"pools": [pool]}},
+            Z2JH_FIT, {"name": "WarmCapacity", "args": {"pools": pools}},
         ]  # fmt: skip
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -167,24 +183,26 @@ def _spec(priority: int) -> Json:
     }  # fmt: skip
 
 
-def user_of(name: str, is_of_lecture: bool, created: str) -> Pod:
+def user_of(name: str, is_of_lecture: bool, created: str, namespace: str) -> Pod:
     """A user's server."""
     labels = {**USER, **(LECTURE if is_of_lecture else {})}
-    return _pod(name, name, labels, created, 0)
+    return _pod(name, name, labels, created, 0, namespace)
 
 
-def placeholder_of(number: int, uid: str, created: str) -> Pod:
+def placeholder_of(number: int, uid: str, created: str, namespace: str) -> Pod:
     """One of z2jh's StatefulSet."""
-    pod = _pod(f"user-placeholder-{number}", uid, PLACEHOLDER, created, -10)
+    pod = _pod(f"user-placeholder-{number}", uid, PLACEHOLDER, created, -10, namespace)
     owner = OwnerReference("StatefulSet", "user-placeholder", "user-placeholder", controller=True)
     meta = msgspec.structs.replace(pod.metadata, owner_references=(owner,))
     return msgspec.structs.replace(pod, metadata=meta)
 
 
-def _pod(name: str, uid: str, labels: dict[str, str], created: str, priority: int) -> Pod:
+def _pod(
+    name: str, uid: str, labels: dict[str, str], created: str, priority: int, namespace: str
+) -> Pod:
     document = {
         "metadata": {
-            "name": name, "namespace": NAMESPACE, "uid": uid, "labels": labels,
+            "name": name, "namespace": namespace, "uid": uid, "labels": labels,
             "creationTimestamp": created,
         },
         "spec": _spec(priority),

@@ -20,14 +20,15 @@ from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.warm.figures import Figures
 from stower.warm.headroom import USABLE, NodeState
-from stower.warm.moves import Plan
+from stower.warm.moves import NO_PLAN, Part, Plan
 from stower.warm.nodes import PoolNodes
 from stower.warm.placeholders import NODE_ANNOTATION, PlaceholderManager
 from stower.warm.pool_status import pool_status
 from stower.warm.pools import POOL_LABEL, Pool, Role, is_recent
 from stower.warm.readiness import is_maintained
 from stower.warm.registry import PoolRegistry
-from stower.warm.repositioning import MINUTE_NS, Repositioner
+from stower.warm.repositioning import MINUTE_NS, Repositioner, part_of
+from stower.warm.sharing import Sharing, placeholders_on, users_on
 from stower.warm.status import ATTRACTOR, StatusWriter
 from stower.warm.target import count_wanted
 
@@ -65,6 +66,7 @@ class WarmCapacity:
         self._former: list[Pool] = []  # that are no more: what was moved for them counts a while
         self._has_decided = False
         self.figures = Figures()
+        self._sharing = Sharing()
         self.keeping = PlaceholderManager(state)
         self.told = StatusWriter()
         # What labels were last computed from: positions of logs, and the nodes of each pool.
@@ -290,25 +292,17 @@ class WarmCapacity:
         now_ns = self.state.now_ns
         return (False, False) if due_ns is None else (now_ns >= due_ns[0], now_ns >= due_ns[1])
 
+    def sharing(self, pool: Pool) -> tuple[Pool, ...]:
+        """The pools that share nodes with this one, directly or through others, and itself."""
+        return self._sharing.groups(self.pools, self._nodes)[pool.key]
+
     def users_on(self, pool: Pool) -> Ints:
-        """int64[capacity]: users by row. Read only."""
-        key = (frozenset((pool.namespace,)), pool.spec.users)
-        counts = self.state.tally(key).counts
-        pods = self.state.pods
-        others = [e.row for uid in pool.overlapping if (e := pods.get(uid)) and e.row >= 0]
-        if others:
-            counts = counts.copy()
-            np.subtract.at(counts, others, 1)
-        return counts
+        """int64[capacity]: users by row, of all pools that share nodes with this one. Read only."""
+        return users_on(self.state, self.sharing(pool))
 
     def placeholders_on(self, pool: Pool) -> Ints:
-        """Returns int64[row_limit]: placeholders by row."""
-        counts = np.zeros(self.state.row_limit, np.int64)
-        pods = self.state.pods
-        for entry in (pods[uid] for uid in pool.placeholders if uid in pods):
-            if entry.row >= 0:
-                counts[entry.row] += 1
-        return counts
+        """int64[row_limit]: placeholders by row, of all pools that share nodes with this one."""
+        return placeholders_on(self.state, self.sharing(pool))
 
     def select_displaceable(self, pool: Pool, pod: Pod) -> list[PodEntry]:
         """Returns placeholders where the pod may go, in the order in which they are deleted; those
@@ -369,7 +363,12 @@ class WarmCapacity:
             self._round_ns = now_ns // PERIOD_NS * PERIOD_NS + PERIOD_NS
             self._former = [p for p in self._former if _has_moved(p, now_ns)]
             for pool in self.pools.values():
-                writes += self._guarded(pool, lambda p, id: self._run_round(p, now_ns, id), next_id)
+                writes += self._guarded(pool, lambda p, id: self._keep(p, now_ns, id), next_id)
+            drains = self._plan_drains()
+            for pool in self.pools.values():
+                writes += self._guarded(
+                    pool, lambda p, id: self._move(p, drains[p.key], now_ns, id), next_id
+                )
             writes += self._label_nodes(next_id)
             self._schedule_round(now_ns)
             self._is_short, self._tell_ns = False, None
@@ -406,7 +405,8 @@ class WarmCapacity:
                 self.on_answer(id, NOT_SENT, "internal error: not sent", self.state.now_ns)
             return []
 
-    def _run_round(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
+    def _keep(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
+        """As many placeholders as are wanted."""
         nodes, entries = self.nodes_of(pool), self.entries(pool)
         if nodes.look():  # whoever has waited for long may go elsewhere
             self._is_turn = True
@@ -416,13 +416,36 @@ class WarmCapacity:
         if not writes:
             writes = self.keeping.adjust(pool, entries, self.users_on(pool), nodes, next_id)
         self.figures.lowered += sum(isinstance(write, DeletePod) for write in writes)
+        return writes
+
+    def _move(
+        self, pool: Pool, drain: Plan, now_ns: int, next_id: Callable[[], int]
+    ) -> list[Write]:
+        """Placeholders that are to go elsewhere; and the status."""
+        writes: list[Write] = []
         if self.repositioner is not None:
-            plan = self.plan_of(pool)
-            pools = (*self.pools.values(), *self._former)
-            moves = self.repositioner.make_moves(pool, plan, now_ns, pools, self.keeping, next_id)
-            self.figures.moved += sum(isinstance(write, DeletePod) for write in moves)
-            writes += moves
+            plan, pools = self._plan(pool, drain), (*self.pools.values(), *self._former)
+            writes += self.repositioner.make_moves(pool, plan, now_ns, pools, self.keeping, next_id)
+            self.figures.moved += sum(isinstance(write, DeletePod) for write in writes)
         return writes + self._tell(pool, now_ns, next_id)
+
+    def _plan_drains(self) -> dict[str, Plan]:
+        """By pool, the plan that it has in common with the pools that share nodes with it."""
+        found = dict.fromkeys(self.pools, NO_PLAN)
+        if self.repositioner is not None:
+            groups = self._sharing.groups(self.pools, self._nodes)
+            for group in {id(one): one for one in groups.values()}.values():
+                parts, users = map(self._part, group), self.users_on(group[0])
+                plan = self.repositioner.plan_drains(parts, users, self.entity_failed)
+                found |= {pool.key: plan for pool in group}
+        return found
+
+    def _part(self, pool: Pool) -> Part:
+        return part_of(pool, self.nodes_of(pool), self.entries(pool), self.keeping)
+
+    def _plan(self, pool: Pool, drain: Plan) -> Plan:
+        assert self.repositioner is not None
+        return self.repositioner.plan(self._part(pool), drain, self.entries(pool), self.keeping)
 
     def _create_missing(self, pool: Pool, next_id: Callable[[], int]) -> list[Write]:
         """As many placeholders as are missing on nodes that users can use; and where these have no
@@ -497,9 +520,7 @@ class WarmCapacity:
 
     def plan_of(self, pool: Pool) -> Plan:
         """Which nodes are to empty now, and what would move, were there no limits."""
-        assert self.repositioner is not None
-        nodes, users, entries = self.nodes_of(pool), self.users_on(pool), self.entries(pool)
-        return self.repositioner.plan(pool, nodes, users, entries, self.keeping)
+        return self._plan(pool, self._plan_drains()[pool.key])
 
     def wanted_count(self, pool: Pool) -> int:
         """How many placeholders are wanted now."""

@@ -13,12 +13,13 @@ from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.warm.controller import WarmCapacity
 from stower.warm.pools import Pool
+from stower.warm.sharing import placeholders_on
 
 
 def placeholders_with_displaced(warm: WarmCapacity, pool: Pool) -> Ints:
     """Returns int64[row_limit]: placeholders by row, displaced ones on the row that they were taken
     off."""
-    counts = warm.placeholders_on(pool)
+    counts = placeholders_on(warm.state, (pool,))
     for entry in _displaced(warm, (pool,)):
         counts[entry.displaced_row] += 1
     return counts

@@ -6,12 +6,16 @@ Source: seed 001 (descheduling, the flood of deletions); the order is in docs/wa
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from stower.framework.companion import TrialScheduler
+from stower.model.resources import PODS
+from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
+from stower.warm.nodes import PoolNodes
+from stower.warm.pools import Pool
 
 
 class Plan(NamedTuple):
@@ -21,52 +25,64 @@ class Plan(NamedTuple):
     moves: tuple[tuple[PodEntry, str], ...]
 
 
+NO_PLAN = Plan((), ())
+
+
+class Part(NamedTuple):
+    """One pool in the plan of all pools that share nodes. `rows`: those that its users can use, the
+    oldest first; `placeholders`: those on these rows, or without a node; `kept`: a row that stays
+    in any case, -1 for none."""
+
+    pool: Pool
+    nodes: PoolNodes
+    rows: tuple[int, ...]
+    placeholders: tuple[PodEntry, ...]
+    kept: int = -1
+
+
 class Planner:
     """Over one state."""
 
     def __init__(self, state: ClusterState, placing: TrialScheduler) -> None:
         self._state = state
         self._placing = placing
-        # Whether a row is a place for placeholders: set by each plan.
-        self._is_refuge: Callable[[int], bool] = lambda row: True
+        self.tried = ""  # uid of the placeholder for which a place was looked for last
 
-    def plan_drain(
-        self,
-        rows: Sequence[int],
-        users: Callable[[int], int],
-        placeholders: Iterable[PodEntry],
-        mark: Callable[[tuple[str, ...]], None],
-        kept: int = -1,
-    ) -> Plan:
-        """Nodes without users that can be spared, the emptiest first, then the oldest. `rows`: the
-        pool's, the oldest first; `mark` says which are not to be gone to; `kept`: one that stays in
-        any case."""
-        state, names = self._state, self._state.node_names
-        known = frozenset(rows)
-        self._is_refuge = known.__contains__
+    def plan_drain(self, parts: Sequence[Part], users: Ints) -> Plan:
+        """Nodes without users that can be spared, the emptiest first, then the oldest: for all
+        pools of these parts at once, as what one drains would be where another moves to. A node is
+        emptied of all of their placeholders or of none, and each keeps a node. Sets `draining` of
+        the pools."""
+        names = self._state.node_names
+        refuges = {e.uid: frozenset(part.rows) for part in parts for e in part.placeholders}
+        entries = sorted((e for p in parts for e in p.placeholders), key=lambda e: e.pod.key)
         draining: dict[str, None] = {}
         moves: dict[str, tuple[PodEntry, str]] = {}
-        entries = sorted(placeholders, key=lambda entry: entry.pod.key)
-        with state.trial():
-            mark(())
+        with self._state.trial():
+            _mark(parts, ())
             for entry in entries:
-                if entry.row < 0 and not self._place(entry, draining):
-                    return Plan((), ())  # nothing can be spared
-            free = [row for row in rows if row != kept and not users(row)]
+                rows = refuges[entry.uid]
+                if entry.row < 0 and not self._place(entry, draining, rows):
+                    if not self._can_ever_fit(entry, rows):
+                        continue
+                    return NO_PLAN  # nothing can be spared
+            left = {part.pool.key: len(part.rows) for part in parts}
             held = Counter(entry.row for entry in entries)
-            for row in sorted(free, key=lambda row: held[row]):
-                if len(rows) - len(draining) <= 1:
-                    break
+            for row in _candidates(parts, users, held, names):
+                pools = [part.pool.key for part in parts if row in part.rows]
+                if any(left[key] <= 1 for key in pools):
+                    continue
                 draining[names[row]] = None
                 here = [e for e in entries if e.row == row] if held[row] or moves else []
-                if not here:
-                    continue
-                mark(tuple(draining))
-                if self._clear(row, here, draining):
+                if here:
+                    _mark(parts, draining)
+                    if not self._clear(row, here, draining, refuges):
+                        del draining[names[row]]
+                        continue
                     moves |= {e.uid: (e, names[e.row]) for e in here}
-                else:
-                    del draining[names[row]]
-        mark(tuple(draining))
+                for key in pools:
+                    left[key] -= 1
+        _mark(parts, draining)
         return Plan(tuple(draining), tuple(m for m in moves.values() if m[0].row >= 0))
 
     def plan_newest_node(
@@ -97,12 +113,11 @@ class Planner:
         """These leave for nodes among `rows`, as far as there is room; those on rows that they
         `must` leave go in any case, and wait for a node where there is no room."""
         state, moves, known = self._state, list[tuple[PodEntry, str]](), frozenset(rows)
-        self._is_refuge = known.__contains__
         with state.trial():
             for entry in sorted(placeholders, key=lambda entry: entry.pod.key):
                 was = entry.row
                 state.displace(entry)
-                if self._place(entry, ()):
+                if self._place(entry, (), known):
                     moves.append((entry, state.node_names[entry.row]))
                     continue
                 state.assume(entry, was)
@@ -110,38 +125,71 @@ class Planner:
                     moves.append((entry, ""))
         return Plan((), tuple(moves))
 
-    def plan_replacement(self, placeholders: Iterable[PodEntry]) -> Plan:
-        """These are placed once more, wherever they would go now."""
-        state, moves = self._state, []
+    def plan_replacement(
+        self, rows: Sequence[int], placeholders: Iterable[PodEntry], shut: Container[str]
+    ) -> Plan:
+        """These are placed once more, wherever among `rows` they would go now, but on no node that
+        is shut."""
+        state, moves, known = self._state, [], frozenset(rows)
         with state.trial():
             for entry in placeholders:
                 was = entry.row
                 if was < 0:
                     continue
                 state.displace(entry)
-                if self._place(entry, ()):
+                if self._place(entry, shut, known):
                     moves.append((entry, state.node_names[entry.row]))
                 else:
                     state.assume(entry, was)
         return Plan((), tuple(moves))
 
-    def _place(self, entry: PodEntry, shut: Container[str]) -> bool:
+    def _place(self, entry: PodEntry, shut: Container[str], refuge: Container[int]) -> bool:
+        """Whether it has a place among the rows of its refuge, and then it is there."""
+        self.tried = entry.uid
         row = self._placing.select_row(entry)
-        if row < 0 or self._state.node_names[row] in shut or not self._is_refuge(row):
+        if row < 0 or self._state.node_names[row] in shut or row not in refuge:
             return False
         self._state.assume(entry, row)
         return True
 
-    def _clear(self, row: int, here: Sequence[PodEntry], shut: Container[str]) -> bool:
+    def _can_ever_fit(self, entry: PodEntry, rows: Iterable[int]) -> bool:
+        """Whether one of the rows would have room for it, if it were empty. Who asks for more waits
+        for no room that others could give up."""
+        needs = (*entry.shape.requests, (self._state.column(PODS), 1))
+        return any(all(c.allocatable_cells[row] >= n for c, n in needs) for row in rows)
+
+    def _clear(
+        self,
+        row: int,
+        here: Sequence[PodEntry],
+        shut: Container[str],
+        refuges: Mapping[str, Container[int]],
+    ) -> bool:
         """Whether all of these have a place elsewhere, and then they are there."""
         state = self._state
         for entry in here:
             state.displace(entry)
         for i, entry in enumerate(here):
-            if not self._place(entry, shut):
+            if not self._place(entry, shut, refuges[entry.uid]):
                 for placed in here[:i]:
                     state.displace(placed)
                 for one in here:
                     state.assume(one, row)
                 return False
         return True
+
+
+def _mark(parts: Iterable[Part], draining: Iterable[str]) -> None:
+    """Tells the pools which of their nodes are not to be gone to."""
+    for part in parts:
+        part.pool.draining = tuple(name for name in draining if part.nodes.has(name))
+
+
+def _candidates(
+    parts: Sequence[Part], users: Ints, held: Mapping[int, int], names: Sequence[str]
+) -> list[int]:
+    """Rows that nobody uses, in the order in which they are drained."""
+    born = {row: int(part.nodes.born_ns[row]) for part in parts for row in part.rows}
+    kept = {part.kept for part in parts}
+    free = [row for row in born if row not in kept and not users[row]]
+    return sorted(free, key=lambda row: (held[row], born[row], names[row]))

@@ -78,6 +78,11 @@ class PoolNodes:
         )
         self.usable[row] = found in USABLE
 
+    def has(self, name: str) -> bool:
+        """Whether this node is one of the pool's."""
+        row = self._row_of.get(name, -1)
+        return row >= 0 and bool(self.holds[row])
+
     def rows_that_are(self, *states: NodeState) -> list[int]:
         """Rows of the nodes in these states, the oldest first."""
         return [row for row in self.rows_by_age if self.states.get(row) in states]

@@ -14,6 +14,7 @@ from stower.warm import headroom
 from stower.warm.controller import WarmCapacity
 from stower.warm.pool_status import expected_text
 from stower.warm.pools import Pool, Role
+from stower.warm.sharing import placeholders_on, users_of
 
 SLOTS_MAX = 200  # that are drawn of a node
 
@@ -67,7 +68,7 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     warm.nodes_of(pool).look()
     plan = warm.plan_of(pool)
     nodes_of = warm.nodes_of(pool)
-    users, held = warm.users_on(pool), warm.placeholders_on(pool)
+    users, held = users_of(warm.state, pool), placeholders_on(warm.state, (pool,))
     shape = _typical_pod(warm, pool)
     nodes = []
     for row in sorted(nodes_of.rows_by_age, key=lambda row: state.node_names[row]):

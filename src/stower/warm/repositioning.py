@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from stower.framework.companion import TrialScheduler
+from stower.framework.companion import EntityFailed, TrialScheduler
 from stower.framework.writes import Write
 from stower.model.kinds.warm_pool import Move
 from stower.model.times import SECOND_NS, time_ns, time_text
@@ -16,12 +16,28 @@ from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.warm.headroom import CLOSED
-from stower.warm.moves import Plan, Planner
+from stower.warm.moves import NO_PLAN, Part, Plan, Planner
 from stower.warm.nodes import PoolNodes
 from stower.warm.placeholders import PlaceholderManager
 from stower.warm.pools import Pool, is_recent
 
 MINUTE_NS: Final = 60 * SECOND_NS
+
+
+def part_of(
+    pool: Pool,
+    nodes: PoolNodes,
+    entries: Sequence[PodEntry],
+    keeping: PlaceholderManager,
+) -> Part:
+    """What of the pool drains are planned for. Nodes that users cannot use are nobody's refuge,
+    and are not drained."""
+    rows = tuple(row for row in nodes.rows_by_age if nodes.usable[row])
+    here = (e for e in entries if not e.is_assumed and not keeping.is_leaving(e))
+    free = tuple(entry for entry in here if entry.row < 0 or entry.row in rows)
+    how = pool.spec.repositioning
+    draws = how.mode == "Newest" or pool.spec.placeholders.placement == "Spread"
+    return Part(pool, nodes, rows, free, rows[-1] if rows and draws else -1)
 
 
 class Repositioner:
@@ -33,31 +49,36 @@ class Repositioner:
         # Who begins does not know what was moved in the last minute: not all of it may be told.
         self.not_before_ns = 0
 
+    def plan_drains(self, parts: Iterable[Part], users: Ints, failed: EntityFailed) -> Plan:
+        """What is drained of nodes that these pools share. `failed`: takes an error that a pool's
+        placeholder has caused: the others are planned for without it."""
+        left = {part.pool.key: part for part in parts}
+        while True:
+            for part in left.values():
+                part.pool.draining = ()
+            moving = [p for p in left.values() if p.pool.spec.repositioning.mode != "Off"]
+            try:
+                return self._planner.plan_drain(moving, users)
+            except Exception as error:
+                tried = self._planner.tried
+                pool = next((p.pool for p in moving if tried in p.pool.placeholders), None)
+                if pool is None:
+                    raise
+                failed(pool.obj or pool.key, error)
+                left.pop(pool.key).pool.draining = ()
+
     def plan(
-        self,
-        pool: Pool,
-        nodes: PoolNodes,
-        users: Ints,
-        entries: Sequence[PodEntry],
-        keeping: PlaceholderManager,
+        self, part: Part, drain: Plan, entries: Sequence[PodEntry], keeping: PlaceholderManager
     ) -> Plan:
-        """What the pool's mode would do, were there no limits. Nodes that users cannot use are
-        nobody's refuge, and are not drained; placeholders that others keep leave them first, and
-        those of the pool are made anew elsewhere (placeholders.py)."""
-        rows = [row for row in nodes.rows_by_age if nodes.usable[row]]
-        here = [e for e in entries if not e.is_assumed and not keeping.is_leaving(e)]
-        free = [entry for entry in here if entry.row < 0 or entry.row in rows]
+        """What the pool's mode would do, were there no limits. Placeholders that others keep leave
+        nodes that users cannot use first, and those of the pool are made anew elsewhere
+        (placeholders.py)."""
+        pool, nodes, rows, free, _ = part
         state, how = self._state, pool.spec.repositioning
         if how.mode == "Off":
-            pool.draining = ()
-            return Plan((), ())
-
-        def mark(names: tuple[str, ...]) -> None:
-            pool.draining = names
-
-        draws = how.mode == "Newest" or pool.spec.placeholders.placement == "Spread"
-        newest = rows[-1] if rows and draws else -1
-        plan = self._planner.plan_drain(rows, lambda row: int(users[row]), free, mark, newest)
+            return NO_PLAN
+        own = {entry.uid for entry in free}
+        plan = Plan(pool.draining, tuple(move for move in drain.moves if move[0].uid in own))
         if how.mode == "Newest":
             moves = self._planner.plan_newest_node(rows, nodes.newest_rows, free).moves
             plan = plan._replace(moves=moves)
@@ -65,8 +86,10 @@ class Repositioner:
             since_ns = state.now_ns - how.lifetime_seconds * SECOND_NS
             old = [e for e in free if (time_ns(e.pod.metadata.creation_timestamp) or 0) <= since_ns]
             drained = {entry.uid for entry, _ in plan.moves}
-            anew = self._planner.plan_replacement([e for e in old if e.uid not in drained]).moves
+            old = [e for e in old if e.uid not in drained]
+            anew = self._planner.plan_replacement(rows, old, pool.draining).moves
             plan = plan._replace(moves=(*plan.moves, *anew))
+        here = [e for e in entries if not e.is_assumed and not keeping.is_leaving(e)]
         stranded = [e for e in here if e.row >= 0 and e.row not in rows and not pool.is_own(e.pod)]
         if stranded:
             closed = nodes.rows_that_are(*CLOSED)

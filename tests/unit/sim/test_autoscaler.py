@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from stower.model.kinds import Node, Pod
+from stower.model.kinds.node import NodeSpec
 from stower.model.taints import Taint
 from stower.model.times import SECOND_NS
 from stower.sim.autoscaler import UNNEEDED_NS, Autoscaler, Machine, NodeGroup
@@ -65,6 +66,30 @@ def test_nothing_is_added_for_pods_that_fit_or_for_which_a_node_is_coming() -> N
     cloud.boots_ns = 300 * SECOND_NS
     cloud.pod("p4")
     assert ["there", "small-1"] == cloud.scan() == cloud.scan()
+
+
+def cordoned(cloud: Cloud, name: str, **spec: Any) -> None:
+    node = cloud.server.get(Node, name)
+    cloud.server.put(msgspec.structs.replace(node, spec=msgspec.convert(spec, NodeSpec)))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"unschedulable": True}, {"taints": [{"key": "upgrade", "effect": "NoSchedule"}]}],
+)
+def test_a_cordoned_node_is_no_room(spec: dict[str, Any]) -> None:
+    """Neither for pods that wait nor for those of a node that could go."""
+    cloud = Cloud(SMALL)
+    cordoned(cloud, cloud.order(SMALL, "there"), **spec)
+    cloud.pod("waits")
+    assert ["there", "small-1"] == cloud.scan()
+    cloud.pod("waits", "small-1", **movable())
+    assert ["there", "small-1"] == cloud.scan(int(UNNEEDED_NS / SECOND_NS) - 10)
+    assert ["small-1"] == cloud.scan()  # nothing is there
+    cordoned(cloud, cloud.order(SMALL, "other"), **spec)
+    cloud.pod("rests", "other", "3", **movable())  # more than half of it
+    for _ in range(2):
+        assert ["small-1", "other"] == cloud.scan(int(UNNEEDED_NS / SECOND_NS))
 
 
 @pytest.mark.behaviour("S1.3", "S1.4")

@@ -31,6 +31,8 @@ Examples:
 
   stower hub --policy stower --dead 10%
 
+  stower hub --policy stower --hubs 2
+
   stower hub --node-groups examples/warm/nodes.yaml --slots 20 -o json
 
 Users start servers and leave, placeholders keep room warm, and an autoscaler adds and removes
@@ -76,6 +78,12 @@ def run(
             metavar="PERCENT", help="Only days on which so many nodes never have their images."
         ),
     ] = "",
+    hubs: Annotated[
+        int,
+        typer.Option(
+            min=1, max=20, help="Only days on which so many hubs share nodes, users, placeholders."
+        ),
+    ] = 1,
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0: one per core.")] = 0,
     plot_file: Plot = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
@@ -84,7 +92,7 @@ def run(
     check_seeds(seed, seeds)
     check_plot(plot_file)
     rules, groups = read_rules(policy or []), read_groups(node_groups)
-    cases = cases_of(_share("--late", late), _share("--dead", dead))
+    cases = cases_of(_share("--late", late), _share("--dead", dead), hubs)
     order = Order(rules, seed, seeds, jobs or os.cpu_count() or 1, slots, groups, cases)
     found = read_folder(days or [], order)
     try:

@@ -1,0 +1,142 @@
+"""Pools on the same nodes: users of one are users for the others, and nodes are drained for all."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from stower.model.kinds import Node, WarmPool
+from tests.warm.rig import PLACEHOLDER, Hub
+
+GUEST = {"component": "guest-server"}
+GUEST_ROOM = {"component": "guest-placeholder"}
+GUESTS: dict[str, Any] = {
+    "users": {"matchLabels": GUEST},
+    "placeholders": {"selector": {"matchLabels": GUEST_ROOM}},
+}
+
+
+def hub_with_guests(**more: Any) -> Hub:
+    hub = Hub()
+    hub.add_pool("guests", **{**GUESTS, **more})
+    return hub
+
+
+def hold(hub: Hub, name: str, labels: dict[str, str], node: str) -> None:
+    hub.pod(name, labels, node)
+
+
+def draining(hub: Hub, name: str) -> list[str]:
+    return [*(hub.server.get(WarmPool, f"default/{name}").status.draining or ())]
+
+
+def test_the_first_user_of_one_pool_goes_beside_the_users_of_another() -> None:
+    hub = hub_with_guests()
+    for name in ("n1", "n2", "n3"):
+        hub.node(name)
+        hub.advance(2)  # the oldest is n1
+    hold(hub, "u1", {"component": "singleuser-server"}, "n2")
+    hub.pod("guest", GUEST)
+    assert "n2" == hub.where("guest")
+
+
+def test_placeholders_of_one_pool_go_beside_the_users_of_another() -> None:
+    hub = hub_with_guests()
+    for name in ("n1", "n2", "n3"):
+        hub.node(name)
+    hold(hub, "g1", GUEST, "n3")
+    for i in range(2):  # where more is asked for, but by nobody
+        hold(hub, f"other{i}", {"component": "proxy"}, "n1")
+    assert "n3" == hub.placeholder()
+
+
+def test_a_node_with_users_of_another_pool_is_not_drained() -> None:
+    hub = hub_with_guests()
+    hub.node("n1")
+    hub.node("n2")
+    hold(hub, "g1", GUEST, "n1")
+    hold(hub, "u1", {"component": "singleuser-server"}, "n2")
+    hold(hub, "p1", PLACEHOLDER, "n1")
+    hub.advance(60)
+    assert [] == draining(hub, "users") == draining(hub, "guests")
+    assert "n1" == hub.where("p1")
+
+
+def test_two_pools_drain_the_same_node_and_not_each_others() -> None:
+    """Before, each began with the node on which the other had its placeholders, and none was
+    emptied: there has to be one that is kept."""
+    hub = hub_with_guests()
+    hub.node("n1")
+    hub.node("n2")
+    for i in range(2):
+        hold(hub, f"p{i}", PLACEHOLDER, "n1")
+    hold(hub, "g1", GUEST_ROOM, "n2")
+    hub.advance(120)
+    assert ["n2"] == draining(hub, "users") == draining(hub, "guests")
+    here = [pod.metadata.name for pod in hub.server.pods_on("n2").values()]
+    assert [] == here  # whoever keeps g1 makes it again
+
+
+def test_a_node_is_emptied_of_the_placeholders_of_all_pools_or_of_none() -> None:
+    """The guests' placeholder fits only there."""
+    hub = hub_with_guests(nodeSelector={"guests": "true"})
+    for name, slots in (("n1", 5), ("n2", 5)):
+        hub.node(name, slots)
+    node = hub.server.get(Node, "n2")
+    hub.server.put(replace(node, metadata=replace(node.metadata, labels={"guests": "true"})))
+    hold(hub, "u1", {"component": "singleuser-server"}, "n1")
+    hold(hub, "p1", PLACEHOLDER, "n2")
+    hold(hub, "g1", GUEST_ROOM, "n2")
+    hub.advance(120)
+    assert [] == draining(hub, "users") == draining(hub, "guests")
+    assert "n2" == hub.where("p1")
+
+
+def test_a_placeholder_that_no_node_has_room_for_keeps_no_node() -> None:
+    """Not even if all others were gone: any number of these may be asked for by anybody."""
+    hub = hub_with_guests()
+    hub.node("n1")
+    hub.node("n2")
+    hold(hub, "u1", {"component": "singleuser-server"}, "n1")
+    hold(hub, "p1", PLACEHOLDER, "n2")
+    hub.pod("huge", GUEST_ROOM, cpu="50")
+    hub.advance(60)
+    assert ["n2"] == draining(hub, "users")
+
+
+def test_one_that_waits_for_room_keeps_every_node() -> None:
+    hub = hub_with_guests()
+    hub.node("n1", 2)
+    hub.node("n2", 3)
+    hold(hub, "u1", {"component": "singleuser-server"}, "n1")
+    hold(hub, "p1", PLACEHOLDER, "n2")
+    hub.pod("large", GUEST_ROOM, cpu="3")
+    hub.advance(60)
+    assert [] == draining(hub, "users")
+
+
+def test_an_error_with_the_placeholders_of_one_pool_is_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub = hub_with_guests()
+    for name in ("n1", "n2", "n3"):
+        hub.node(name)
+    hold(hub, "u1", {"component": "singleuser-server"}, "n1")
+    hold(hub, "p1", PLACEHOLDER, "n2")
+    hold(hub, "g1", GUEST_ROOM, "n3")
+    repositioner = hub.warm.repositioner
+    assert repositioner is not None
+    placing, failed = repositioner._planner._placing, []
+    whole = placing.select_row
+
+    def select_row(entry: Any) -> int:
+        if entry.pod.metadata.name == "g1":
+            raise ValueError("cannot be placed")
+        return whole(entry)
+
+    monkeypatch.setattr(placing, "select_row", select_row)
+    monkeypatch.setattr(hub.warm, "entity_failed", lambda about, error: failed.append(about))
+    hub.advance(60)
+    assert {"guests"} == {pool.metadata.name for pool in failed}
+    assert "n2" in draining(hub, "users")
+    assert [] == draining(hub, "guests")
