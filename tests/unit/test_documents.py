@@ -14,6 +14,7 @@ from stower.framework.explanation import (
 )
 from stower.framework.reconcile_queue import ReconcileQueue
 from stower.metrics.catalogue import COUNTERS, GAUGES, HISTOGRAMS
+from stower.state.cluster import ClusterState
 from stower.vms import figures as vms
 from stower.warm import figures as warm
 from tests.tutorial.test_documents import DOCUMENTS
@@ -30,7 +31,8 @@ def test_metrics_are_listed_with_their_labels_and_meanings() -> None:
         for kind, rows in kinds.items()
         for name, row in rows.items()
     ]
-    companions = [*warm.Figures().metrics((), {}), *vms.Figures({}).metrics(ReconcileQueue())]
+    figures = warm.Figures().metrics(ClusterState(), (), {})
+    companions = [*figures, *vms.Figures({}).metrics(ReconcileQueue())]
     more = [
         (one.name + "_total" * (one.kind == "counter"), one.kind, one.help.rstrip("."))
         for one in companions

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from stower.model.kinds import Node, WarmPool
-from tests.warm.rig import PLACEHOLDER, Hub
+from tests.warm.rig import PLACEHOLDER, USER, Hub
 
 GUEST = {"component": "guest-server"}
 GUEST_ROOM = {"component": "guest-placeholder"}
@@ -35,7 +35,7 @@ def test_the_first_user_of_one_pool_goes_beside_the_users_of_another() -> None:
     for name in ("n1", "n2", "n3"):
         hub.node(name)
         hub.advance(2)  # the oldest is n1
-    hold(hub, "u1", {"component": "singleuser-server"}, "n2")
+    hold(hub, "u1", USER, "n2")
     hub.pod("guest", GUEST)
     assert "n2" == hub.where("guest")
 
@@ -55,7 +55,7 @@ def test_a_node_with_users_of_another_pool_is_not_drained() -> None:
     hub.node("n1")
     hub.node("n2")
     hold(hub, "g1", GUEST, "n1")
-    hold(hub, "u1", {"component": "singleuser-server"}, "n2")
+    hold(hub, "u1", USER, "n2")
     hold(hub, "p1", PLACEHOLDER, "n1")
     hub.advance(60)
     assert [] == draining(hub, "users") == draining(hub, "guests")
@@ -84,7 +84,7 @@ def test_a_node_is_emptied_of_the_placeholders_of_all_pools_or_of_none() -> None
         hub.node(name, slots)
     node = hub.server.get(Node, "n2")
     hub.server.put(replace(node, metadata=replace(node.metadata, labels={"guests": "true"})))
-    hold(hub, "u1", {"component": "singleuser-server"}, "n1")
+    hold(hub, "u1", USER, "n1")
     hold(hub, "p1", PLACEHOLDER, "n2")
     hold(hub, "g1", GUEST_ROOM, "n2")
     hub.advance(120)
@@ -97,7 +97,7 @@ def test_a_placeholder_that_no_node_has_room_for_keeps_no_node() -> None:
     hub = hub_with_guests()
     hub.node("n1")
     hub.node("n2")
-    hold(hub, "u1", {"component": "singleuser-server"}, "n1")
+    hold(hub, "u1", USER, "n1")
     hold(hub, "p1", PLACEHOLDER, "n2")
     hub.pod("huge", GUEST_ROOM, cpu="50")
     hub.advance(60)
@@ -108,7 +108,7 @@ def test_one_that_waits_for_room_keeps_every_node() -> None:
     hub = hub_with_guests()
     hub.node("n1", 2)
     hub.node("n2", 3)
-    hold(hub, "u1", {"component": "singleuser-server"}, "n1")
+    hold(hub, "u1", USER, "n1")
     hold(hub, "p1", PLACEHOLDER, "n2")
     hub.pod("large", GUEST_ROOM, cpu="3")
     hub.advance(60)
@@ -121,7 +121,7 @@ def test_an_error_with_the_placeholders_of_one_pool_is_its_own(
     hub = hub_with_guests()
     for name in ("n1", "n2", "n3"):
         hub.node(name)
-    hold(hub, "u1", {"component": "singleuser-server"}, "n1")
+    hold(hub, "u1", USER, "n1")
     hold(hub, "p1", PLACEHOLDER, "n2")
     hold(hub, "g1", GUEST_ROOM, "n3")
     repositioner = hub.warm.repositioner
@@ -140,3 +140,63 @@ def test_an_error_with_the_placeholders_of_one_pool_is_its_own(
     assert {"guests"} == {pool.metadata.name for pool in failed}
     assert "n2" in draining(hub, "users")
     assert [] == draining(hub, "guests")
+
+
+def node_states(hub: Hub, pool: str = "users") -> dict[str, tuple[str, str]]:
+    status = hub.server.get(WarmPool, f"default/{pool}").status
+    return {one.name: (one.state, one.reason) for one in status.node_states or ()}
+
+
+def test_why_a_node_is_not_emptied_is_told() -> None:
+    hub = hub_with_guests(nodeSelector={"guests": "true"})
+    hub.node("n1")
+    hub.node("n2")
+    node = hub.server.get(Node, "n2")
+    hub.server.put(replace(node, metadata=replace(node.metadata, labels={"guests": "true"})))
+    hold(hub, "u1", USER, "n1")
+    hold(hub, "p1", PLACEHOLDER, "n2")
+    hold(hub, "g1", GUEST_ROOM, "n2")
+    hub.advance(20)
+    why = "pool default/guests has no other node that its users can use"
+    assert {"n2": ("ready", why)} == node_states(hub) == node_states(hub, "guests")
+
+
+def test_a_placeholder_that_fits_nowhere_else_is_named() -> None:
+    hub = Hub()
+    hub.drawn("UUUU+ PP+++")
+    hub.advance(20)
+    assert {"n2": ("ready", "no other node has room for placeholder default/p21")} == node_states(
+        hub
+    )
+    hub.gone("u10")
+    hub.advance(20)
+    assert {"n2": ("draining", "")} == node_states(hub)
+
+
+def test_a_placeholder_that_waits_for_room_is_named() -> None:
+    hub = Hub()
+    hub.drawn("U++++ P++++")
+    hub.placeholder("large", cpu="5")
+    hub.advance(20)
+    waits = ("ready", "placeholder default/large waits for room")
+    assert {"n2": waits} == node_states(hub)
+
+
+def test_states_of_nodes_are_told_and_only_usable_room_counts() -> None:
+    hub = Hub()
+    hub.drawn("UUUUU UP+++ UPP++")
+    hub.node("n4", ready=False)
+    node = hub.server.get(Node, "n3")
+    hub.server.put(replace(node, spec=replace(node.spec, unschedulable=True)))
+    hold(hub, "p4", PLACEHOLDER, "n4")
+    hub.pod("waits", PLACEHOLDER, cpu="50")
+    hub.advance(10)
+    assert {"n1": "full", "n3": "cordoned", "n4": "pulling"} == {
+        name: state for name, (state, _) in node_states(hub).items()
+    }
+    numbers = ("nodes", "readyNodes", "placed", "pending", "unusable")
+    assert [4, 2, 2, 1, 2] == [hub.status[name] for name in numbers]
+    hub.advance(340)
+    assert "stuck" == node_states(hub)["n4"][0]
+    # Those that others keep have left, and are theirs to make again.
+    assert (1, 0) == (hub.status["placed"], hub.status["unusable"])

@@ -13,14 +13,14 @@ from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.companion import EntityFailed, Metric, TrialScheduler, raise_error
 from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import ApiObject, Node, Pod, WarmPool
-from stower.model.resources import PODS
-from stower.model.times import SECOND_NS, short_duration, time_ns
+from stower.model.times import SECOND_NS, time_ns
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.warm.figures import Figures
-from stower.warm.headroom import USABLE, NodeState
+from stower.warm.headroom import USABLE, NodeState, free_slots
 from stower.warm.moves import NO_PLAN, Part, Plan
+from stower.warm.node_reports import pull_text
 from stower.warm.nodes import PoolNodes
 from stower.warm.placeholders import NODE_ANNOTATION, PlaceholderManager
 from stower.warm.pool_status import pool_status
@@ -278,13 +278,12 @@ class WarmCapacity:
 
     def describe_node(self, pool: Pool, row: int) -> str:
         """What the node is for users of the pool, for people."""
-        nodes = self.nodes_of(pool)
+        nodes, now_ns = self.nodes_of(pool), self.state.now_ns
         state = nodes.states.get(row)
         if state not in (NodeState.PULLING, NodeState.STUCK):
             return str(state or "outside the pool")
-        age_ns = max(0, self.state.now_ns - int(nodes.pulls_since_ns[row]))
-        expected = short_duration(self.figures.expected_pull_ns // SECOND_NS)
-        return f"{state} for {short_duration(age_ns // SECOND_NS)}, expected: {expected}"
+        since_ns, expected_ns = int(nodes.pulls_since_ns[row]), self.figures.expected_pull_ns
+        return f"{state} {pull_text(since_ns, now_ns, expected_ns)}".rstrip()
 
     def _has_waited(self, pod: Pod) -> tuple[bool, bool]:
         """Whether it goes elsewhere, and anywhere."""
@@ -445,7 +444,9 @@ class WarmCapacity:
 
     def _plan(self, pool: Pool, drain: Plan) -> Plan:
         assert self.repositioner is not None
-        return self.repositioner.plan(self._part(pool), drain, self.entries(pool), self.keeping)
+        found = self.repositioner.plan(self._part(pool), drain, self.entries(pool), self.keeping)
+        pool.kept = {**found.kept}
+        return found
 
     def _create_missing(self, pool: Pool, next_id: Callable[[], int]) -> list[Write]:
         """As many placeholders as are missing on nodes that users can use; and where these have no
@@ -460,19 +461,10 @@ class WarmCapacity:
             return []
         nodes, like = self.nodes_of(pool), entries[0] if entries else None
         if like is not None:
-            room = sum(self._free_slots(row, like) for row in nodes.rows_that_are(*USABLE))
-            if room < missing:
-                stuck = nodes.rows_that_are(NodeState.STUCK)
-                missing += sum(self._free_slots(row, like) for row in stuck)
+            free = free_slots(self.state, like)
+            if free[nodes.rows_that_are(*USABLE)].sum() < missing:
+                missing += int(free[nodes.rows_that_are(NodeState.STUCK)].sum())
         return self.keeping.create(pool, missing, next_id)
-
-    def _free_slots(self, row: int, like: PodEntry) -> int:
-        """How many more such pods the node takes."""
-        rooms = (
-            (int(column.allocatable_cells[row]) - int(column.requested_cells[row])) // amount
-            for column, amount in (*like.shape.requests, (self.state.column(PODS), 1))
-        )
-        return max(0, min(rooms))
 
     def _tell(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
         """Writes the pool's status, where it is another."""
@@ -570,7 +562,7 @@ class WarmCapacity:
 
     def metrics(self) -> list[Metric]:
         """See Companion."""
-        return self.figures.metrics(self.pools.values(), self._nodes)
+        return self.figures.metrics(self.state, self.pools.values(), self._nodes)
 
     @property
     def is_idle(self) -> bool:

@@ -1,5 +1,6 @@
 """Metrics of warm capacity, and the recent times that nodes took to pull their images."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -7,7 +8,9 @@ from stower.framework.companion import Metric, Sample
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS, time_ns
 from stower.state.arrays import Ints
+from stower.state.cluster import ClusterState
 from stower.warm.headroom import NodeState
+from stower.warm.node_reports import node_reports
 from stower.warm.nodes import PoolNodes
 from stower.warm.pools import Pool
 
@@ -54,18 +57,22 @@ class Figures:
         expected_ns = self.expected_pull_ns
         return sorted(rows, key=lambda row: now_ns - int(since_ns[row]) > expected_ns)
 
-    def metrics(self, pools: Iterable[Pool], nodes: Mapping[str, PoolNodes]) -> list[Metric]:
+    def metrics(
+        self, state: ClusterState, pools: Iterable[Pool], nodes: Mapping[str, PoolNodes]
+    ) -> list[Metric]:
         """See Companion."""
-        counts, total = [], 0
+        buckets, total = [], 0
         for bound, count in zip((*BOUNDS_S, "+Inf"), self.waits, strict=True):
             total += count
-            counts.append(Sample("stower_warm_user_wait_seconds_bucket", {"le": str(bound)}, total))
-        counts.append(Sample("stower_warm_user_wait_seconds_sum", {}, self.wait_s))
-        counts.append(Sample("stower_warm_user_wait_seconds_count", {}, total))
+            buckets.append(
+                Sample("stower_warm_user_wait_seconds_bucket", {"le": str(bound)}, total)
+            )
+        buckets.append(Sample("stower_warm_user_wait_seconds_sum", {}, self.wait_s))
+        buckets.append(Sample("stower_warm_user_wait_seconds_count", {}, total))
         found = [
             Metric(
                 "stower_warm_user_wait_seconds", "histogram",
-                "Seconds from the arrival of a user pod until it was seen on a node.", counts,
+                "Seconds from the arrival of a user pod until it was seen on a node.", buckets,
             )
         ]  # fmt: skip
         counters = (
@@ -96,16 +103,15 @@ class Figures:
             full = f"stower_warm_{name}"
             samples = [Sample(full, {"pool": pool.key}, value(pool)) for pool in known]
             found.append(Metric(full, "gauge", help, samples))
-        states = [
-            Sample("stower_warm_nodes", {"pool": pool.key, "state": str(state)}, count)
-            for pool in known
-            for state, count in _count_states(nodes.get(pool.key)).items()
-        ]
+        states = []
+        for pool in known:
+            here = nodes.get(pool.key)
+            reports = node_reports(state, pool, here) if here is not None else []
+            counts = Counter(report.state for report in reports)
+            states += [
+                Sample("stower_warm_nodes", {"pool": pool.key, "state": str(one)}, counts[one])
+                for one in NodeState
+            ]
         help = "Nodes of a pool by what they are for its users."
         found.append(Metric("stower_warm_nodes", "gauge", help, states))
         return found
-
-
-def _count_states(nodes: PoolNodes | None) -> dict[NodeState, int]:
-    known = [*nodes.states.values()] if nodes is not None else []
-    return {state: known.count(state) for state in NodeState}

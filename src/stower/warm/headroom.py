@@ -8,9 +8,15 @@ nobody. Source: seed 001.
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
+
 from stower.model.kinds import Node
+from stower.model.resources import PODS
 from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, is_tolerated
 from stower.model.times import SECOND_NS
+from stower.state.arrays import Ints
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.warm.pools import Pool
 
 # Taints that the node controller sets.
@@ -25,10 +31,24 @@ class NodeState(StrEnum):
     STUCK = "stuck"  # it pulls for longer than it should
     CORDONED = "cordoned"  # or has a taint that users do not tolerate
     NOT_READY = "not ready"  # nobody hears of it
+    # Of ready nodes, for people (node_reports.py):
+    DRAINING = "draining"  # its placeholders leave, so that it can go away
+    FULL = "full"
 
 
 USABLE: Final = (NodeState.READY, NodeState.PULLING)
 CLOSED: Final = (NodeState.CORDONED, NodeState.NOT_READY)
+
+
+def free_slots(state: ClusterState, like: PodEntry | None) -> Ints:
+    """int64[row_limit]: how many more such pods nodes take; 0 where none is known."""
+    free = np.zeros(state.row_limit, np.int64)
+    for i, (column, amount) in enumerate(
+        (*like.shape.requests, (state.column(PODS), 1)) if like is not None else ()
+    ):
+        room = (column.allocatable - column.requested)[: len(free)] // amount
+        free = np.minimum(free, room) if i else room
+    return np.maximum(free, 0)
 
 
 def node_state(

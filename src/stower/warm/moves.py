@@ -19,10 +19,12 @@ from stower.warm.pools import Pool
 
 
 class Plan(NamedTuple):
-    """Nodes that are drained, and who would go where; the first to move first."""
+    """Nodes that are drained, and who would go where, the first to move first. `kept`: nodes whose
+    placeholders should leave and cannot, with the reason."""
 
     draining: tuple[str, ...]
     moves: tuple[tuple[PodEntry, str], ...]
+    kept: Mapping[str, str] = {}
 
 
 NO_PLAN = Plan((), ())
@@ -54,36 +56,45 @@ class Planner:
         emptied of all of their placeholders or of none, and each keeps a node. Sets `draining` of
         the pools."""
         names = self._state.node_names
+        kept: dict[str, str] = {}
         refuges = {e.uid: frozenset(part.rows) for part in parts for e in part.placeholders}
         entries = sorted((e for p in parts for e in p.placeholders), key=lambda e: e.pod.key)
         draining: dict[str, None] = {}
         moves: dict[str, tuple[PodEntry, str]] = {}
         with self._state.trial():
             _mark(parts, ())
-            for entry in entries:
-                rows = refuges[entry.uid]
-                if entry.row < 0 and not self._place(entry, draining, rows):
-                    if not self._can_ever_fit(entry, rows):
-                        continue
-                    return NO_PLAN  # nothing can be spared
-            left = {part.pool.key: len(part.rows) for part in parts}
             held = Counter(entry.row for entry in entries)
-            for row in _candidates(parts, users, held, names):
+            rows = _candidates(parts, users, held, names)
+            for entry in entries:
+                refuge = refuges[entry.uid]
+                if entry.row >= 0 or self._place(entry, draining, refuge):
+                    continue
+                if self._can_ever_fit(entry, refuge):
+                    why = f"placeholder {entry.pod.key} waits for room"
+                    return Plan((), (), {names[row]: why for row in rows if held[row]})
+            left = {part.pool.key: len(part.rows) for part in parts}
+            for row in rows:
                 pools = [part.pool.key for part in parts if row in part.rows]
-                if any(left[key] <= 1 for key in pools):
+                last = next((key for key in pools if left[key] <= 1), "")
+                if last:
+                    if held[row]:
+                        kept[names[row]] = f"pool {last} has no other node that its users can use"
                     continue
                 draining[names[row]] = None
                 here = [e for e in entries if e.row == row] if held[row] or moves else []
                 if here:
                     _mark(parts, draining)
-                    if not self._clear(row, here, draining, refuges):
+                    rest = self._clear(row, here, draining, refuges)
+                    if rest is not None:
                         del draining[names[row]]
+                        kept[names[row]] = f"no other node has room for placeholder {rest.pod.key}"
                         continue
                     moves |= {e.uid: (e, names[e.row]) for e in here}
                 for key in pools:
                     left[key] -= 1
         _mark(parts, draining)
-        return Plan(tuple(draining), tuple(m for m in moves.values() if m[0].row >= 0))
+        found = tuple(move for move in moves.values() if move[0].row >= 0)
+        return Plan(tuple(draining), found, kept)
 
     def plan_newest_node(
         self, rows: Sequence[int], newest_rows: Sequence[int], placeholders: Iterable[PodEntry]
@@ -113,6 +124,7 @@ class Planner:
         """These leave for nodes among `rows`, as far as there is room; those on rows that they
         `must` leave go in any case, and wait for a node where there is no room."""
         state, moves, known = self._state, list[tuple[PodEntry, str]](), frozenset(rows)
+        kept: dict[str, str] = {}
         with state.trial():
             for entry in sorted(placeholders, key=lambda entry: entry.pod.key):
                 was = entry.row
@@ -123,7 +135,11 @@ class Planner:
                 state.assume(entry, was)
                 if was in must:
                     moves.append((entry, ""))
-        return Plan((), tuple(moves))
+                else:
+                    kept[state.node_names[was]] = (
+                        f"no node that users can use has room for placeholder {entry.pod.key}"
+                    )
+        return Plan((), tuple(moves), kept)
 
     def plan_replacement(
         self, rows: Sequence[int], placeholders: Iterable[PodEntry], shut: Container[str]
@@ -164,8 +180,8 @@ class Planner:
         here: Sequence[PodEntry],
         shut: Container[str],
         refuges: Mapping[str, Container[int]],
-    ) -> bool:
-        """Whether all of these have a place elsewhere, and then they are there."""
+    ) -> PodEntry | None:
+        """Places all of these elsewhere, or none: returns the first that has no place."""
         state = self._state
         for entry in here:
             state.displace(entry)
@@ -175,8 +191,8 @@ class Planner:
                     state.displace(placed)
                 for one in here:
                     state.assume(one, row)
-                return False
-        return True
+                return entry
+        return None
 
 
 def _mark(parts: Iterable[Part], draining: Iterable[str]) -> None:

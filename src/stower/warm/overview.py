@@ -8,21 +8,21 @@ from collections.abc import Callable
 import msgspec
 
 from stower.model.kinds import Pod
-from stower.model.resources import PODS
-from stower.state.pod_entry import PodEntry
-from stower.warm import headroom
 from stower.warm.controller import WarmCapacity
+from stower.warm.node_reports import node_reports, pull_text
 from stower.warm.pool_status import expected_text
 from stower.warm.pools import Pool, Role
 from stower.warm.sharing import placeholders_on, users_of
 
 SLOTS_MAX = 200  # that are drawn of a node
+LETTERS = "UuPp+"  # users and placeholders, of this pool and of others, and what is free
 
 
 class NodeState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One node. `drawn`: a letter for each user, placeholder and slot that is free; `state`: what
-    it is for users: ready, full, draining, pulling, stuck, cordoned or not ready; `reason`: since
-    when, and how long that should take."""
+    """One node. `drawn`: a letter for each user, placeholder and slot that is free, small ones for
+    users and placeholders of other pools; `state`: what it is for users: ready, full, draining,
+    pulling, stuck, cordoned or not ready; `reason`: since when, and how long that should take; why
+    it is not emptied."""
 
     node: str
     drawn: str
@@ -68,18 +68,21 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     warm.nodes_of(pool).look()
     plan = warm.plan_of(pool)
     nodes_of = warm.nodes_of(pool)
-    users, held = users_of(warm.state, pool), placeholders_on(warm.state, (pool,))
-    shape = _typical_pod(warm, pool)
+    users, held = users_of(state, pool), placeholders_on(state, (pool,))
+    other_users = warm.users_on(pool) - users
+    other_held = warm.placeholders_on(pool) - held
     nodes = []
-    for row in sorted(nodes_of.rows_by_age, key=lambda row: state.node_names[row]):
-        free = _slots(warm, row, shape)
-        is_draining = state.node_names[row] in plan.draining
-        drawn = "U" * int(users[row]) + "P" * int(held[row]) + "+" * free
+    for report in sorted(node_reports(state, pool, nodes_of), key=lambda one: one.name):
+        row = report.row
+        counts = (users[row], other_users[row], held[row], other_held[row], report.free)
+        drawn = "".join(letter * int(n) for letter, n in zip(LETTERS, counts, strict=True))
+        pulls = pull_text(report.since_ns, state.now_ns, warm.figures.expected_pull_ns)
+        why = f"not emptied: {report.reason}" if report.reason else ""
         nodes.append(
             NodeState(
-                state.node_names[row], drawn[:SLOTS_MAX], int(users[row]), int(held[row]), free,
-                bool(nodes_of.ready[row]), is_draining,
-                *_describe(warm, pool, row, is_draining, is_full=not free and not held[row]),
+                report.name, drawn[:SLOTS_MAX], int(users[row]), int(held[row]), report.free,
+                bool(nodes_of.ready[row]), report.name in plan.draining, str(report.state),
+                "; ".join(text for text in (pulls, why) if text),
             )
         )  # fmt: skip
     placed = sum(entry.row >= 0 for entry in entries)
@@ -93,39 +96,6 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
         moves=[f"{e.pod.key} from {state.node_names[e.row]} to {to}" for e, to in plan.moves],
         then=expected_text(pool, nodes_of, state, waiting, pending) if waiting or pending else "",
     )  # fmt: skip
-
-
-def _describe(
-    warm: WarmCapacity, pool: Pool, row: int, is_draining: bool, is_full: bool
-) -> tuple[str, str]:
-    found = warm.nodes_of(pool).states.get(row)
-    if found is headroom.NodeState.READY:
-        return "draining" if is_draining else "full" if is_full else "ready", ""
-    _, _, reason = warm.describe_node(pool, row).partition(" for ")
-    return str(found or ""), f"for {reason}" if reason else ""
-
-
-def _typical_pod(warm: WarmCapacity, pool: Pool) -> PodEntry | None:
-    """A user, or else a placeholder: what a slot is."""
-    pods = warm.state.pods
-    for members in (pool.users, pool.placeholders):
-        for uid in members:
-            if uid in pods:
-                return pods[uid]
-    return None
-
-
-def _slots(warm: WarmCapacity, row: int, like: PodEntry | None) -> int:
-    if like is None:
-        return 0
-    needs = (*like.shape.requests, (warm.state.column(PODS), 1))
-    return max(
-        0,
-        min(
-            (column.allocatable_cells[row] - column.requested_cells[row]) // n
-            for column, n in needs
-        ),
-    )
 
 
 def _next_user(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> str:

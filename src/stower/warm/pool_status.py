@@ -3,30 +3,46 @@
 from collections.abc import Sequence
 from typing import Final
 
-from stower.model.kinds.warm_pool import WarmPoolStatus
+from stower.model.kinds.warm_pool import WarmNodeStatus, WarmPoolStatus
+from stower.model.times import time_text
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
+from stower.warm.headroom import NodeState
+from stower.warm.node_reports import NodeReport, node_reports
 from stower.warm.nodes import PoolNodes
 from stower.warm.pools import Pool
 
 NAMED_MAX: Final = 5  # nodes in a text
+STATES_MAX: Final = 100  # nodes in a status
 
 
 def pool_status(
     pool: Pool, nodes: PoolNodes, entries: Sequence[PodEntry], state: ClusterState
 ) -> WarmPoolStatus:
     """`entries`: its placeholders."""
-    placed, pods = sum(entry.row >= 0 for entry in entries), state.pods
+    pods, reports = state.pods, node_reports(state, pool, nodes)
     waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
-    pending = len(entries) - placed
+    placed = sum(entry.row >= 0 and bool(nodes.usable[entry.row]) for entry in entries)
+    pending = sum(entry.row < 0 for entry in entries)
+    ready = len(nodes.rows_that_are(NodeState.READY))
     return WarmPoolStatus(
-        nodes=len(nodes.rows_by_age), ready_nodes=int(nodes.ready.sum()),
+        nodes=len(nodes.rows_by_age), ready_nodes=ready,
         users=len(pool.users) - waiting, waiting_users=waiting, wanted=pool.wanted,
-        placed=placed, pending=pending,
+        placed=placed, pending=pending, unusable=len(entries) - placed - pending,
+        node_states=tuple(map(_node_status, filter(_is_told, reports)))[:STATES_MAX] or None,
         expected=expected_text(pool, nodes, state, waiting, pending),
         problem=pool.problem or pool.fault,
         draining=pool.draining or None, moves=tuple(pool.moves) or None,
     )  # fmt: skip
+
+
+def _is_told(report: NodeReport) -> bool:
+    return report.state is not NodeState.READY or bool(report.reason)
+
+
+def _node_status(report: NodeReport) -> WarmNodeStatus:
+    since = time_text(report.since_ns) if report.since_ns else ""
+    return WarmNodeStatus(report.name, str(report.state), since, report.reason)
 
 
 def expected_text(

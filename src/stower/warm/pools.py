@@ -46,6 +46,7 @@ class Pool:
         # Of its users, or else of its placeholders; None before one of them is known.
         self.tolerations: tuple[Toleration, ...] | None = None
         self.draining: tuple[str, ...] = ()  # nodes that are to empty
+        self.kept: dict[str, str] = {}  # nodes that cannot be emptied, with the reason
         self.moves: list[Move] = list(obj.status.moves or ()) if obj is not None else []
 
     @property

@@ -78,7 +78,9 @@ class Repositioner:
         if how.mode == "Off":
             return NO_PLAN
         own = {entry.uid for entry in free}
-        plan = Plan(pool.draining, tuple(move for move in drain.moves if move[0].uid in own))
+        moves = tuple(move for move in drain.moves if move[0].uid in own)
+        kept = {name: why for name, why in drain.kept.items() if nodes.has(name)}
+        plan = Plan(pool.draining, moves, kept)
         if how.mode == "Newest":
             moves = self._planner.plan_newest_node(rows, nodes.newest_rows, free).moves
             plan = plan._replace(moves=moves)
@@ -93,8 +95,8 @@ class Repositioner:
         stranded = [e for e in here if e.row >= 0 and e.row not in rows and not pool.is_own(e.pod)]
         if stranded:
             closed = nodes.rows_that_are(*CLOSED)
-            leaving = self._planner.plan_exit(rows, stranded, closed).moves
-            plan = plan._replace(moves=(*leaving, *plan.moves))
+            leaving = self._planner.plan_exit(rows, stranded, closed)
+            plan = Plan(plan.draining, (*leaving.moves, *plan.moves), {**plan.kept, **leaving.kept})
         return plan
 
     def make_moves(

@@ -28,9 +28,9 @@ Examples:
 
   stower warm --config examples/warm/scheduler.yaml
 
-U is a user, P a placeholder, + a free slot. Name a pool with or without its namespace; pools are
-the WarmPool objects and the pools of the configuration. The exit code is 2 if there is no such
-pool.
+U is a user, P a placeholder, + a free slot; u and p are of other pools on the same nodes. Name a
+pool with or without its namespace; pools are the WarmPool objects and the pools of the
+configuration. The exit code is 2 if there is no such pool.
 """
 
 

@@ -106,16 +106,17 @@ export const VMs = List("VMs", "vms", "There are no VMs.", (rows) => {
       one.migration ? html`${one.migration}${one.target && html`<div>${one.node || "?"} → ${one.target}</div>`}` : "", one.message || ""] }))} />`;
 });
 
-// Warm pools, as the seed draws them: U a user, P a placeholder, + a free slot.
+// Warm pools, as the seed draws them: U a user, P a placeholder, + a free slot; small letters are of other pools.
 const SLOTS = { U: "user", P: "placeholder", "+": "free" };
+const slotKind = (letter) => SLOTS[letter.toUpperCase()];
 export const Warm = List("Warm pools", "warm", "There are no warm pools.", (rows) => html`
   <p>${Object.entries(SLOTS).map(([letter, kind]) => html`<span class="key"><i class=${`k-${kind}`}></i>${letter} ${kind}</span> `)}</p>
   ${rows.map((pool) => html`<section key=${pool.pool}><h3>${pool.pool}</h3>
     <p class="quiet">${pool.users} users (${pool.waiting} waiting), ${pool.placed} placeholders (${pool.pending} pending, ${pool.wanted} wanted)</p>
     <div class="warm">${pool.nodes.map((node) => html`<div key=${node.node}>
-      <${NodeLink} name=${node.node} /><span class="quiet">${node.ready ? "" : " pulling images"}${node.draining ? " being emptied" : ""}</span>
+      <${NodeLink} name=${node.node} /><span class="quiet" title=${node.reason || ""}> ${node.state}${node.reason ? `: ${node.reason}` : ""}</span>
       <div class="slots" role="img" aria-label=${`${node.users} users, ${node.placeholders} placeholders, ${node.free} free`}>
-        ${[...node.drawn].map((letter) => html`<i class=${`k-${SLOTS[letter]}`}>${letter}</i>`)}</div></div>`)}</div>
+        ${[...node.drawn].map((letter) => html`<i class=${`k-${slotKind(letter)}`}>${letter}</i>`)}</div></div>`)}</div>
     ${pool.nextUser && html`<p>Next user: ${pool.nextUser}</p>`}
     ${(pool.moves || []).map((text) => html`<p>Planned move: ${text}</p>`)}
     ${pool.then && html`<p>Expected: ${pool.then}</p>`}</section>`)}`);

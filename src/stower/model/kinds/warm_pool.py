@@ -135,10 +135,22 @@ class Move(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     from_node: str = ""
 
 
+class WarmNodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a node is for the pool's users: ready, full, draining, pulling, stuck, cordoned or not
+    ready. `since`: since when it pulls; `reason`: why its placeholders do not leave it."""
+
+    name: str = ""
+    state: str = ""
+    since: str = ""
+    reason: str = ""
+
+
 class WarmPoolStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The state of the pool. Numbers are None before a scheduler has looked at the pool, never
-    after: a column of kubectl shows 0. `expected`: which scaling is expected, and what pods wait
-    for; `problem`: why placeholders are missing, if the API rejects them."""
+    after: a column of kubectl shows 0. `placed`: placeholders on nodes that users can use;
+    `unusable`: those on other nodes; `node_states`: of nodes that are not ready, or are not
+    emptied, 100 at most; `expected`: which scaling is expected, and what pods wait for; `problem`:
+    why placeholders are missing, if the API rejects them."""
 
     nodes: int | None = None
     ready_nodes: int | None = None
@@ -147,6 +159,8 @@ class WarmPoolStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     wanted: int | None = None
     placed: int | None = None
     pending: int | None = None
+    unusable: int | None = None
+    node_states: tuple[WarmNodeStatus, ...] | None = None
     expected: str = ""
     problem: str = ""
     draining: tuple[str, ...] | None = None
