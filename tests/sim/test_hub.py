@@ -170,7 +170,7 @@ def test_a_bug_breaks_its_law(bug: str, monkeypatch: pytest.MonkeyPatch) -> None
     broken = ""
     for seed in range(4):
         day = draw_day(seed, lectures=True)
-        broken = HubDay(day, Scenario("t"), Policy("ours", "stower", 5)).run().broken
+        broken = HubDay(day, Scenario("t"), Policy("ours", "stower", 20)).run().broken
         if broken:
             break
     assert law == broken.partition(": ")[2].partition(": ")[0]

@@ -30,6 +30,7 @@ from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.warm.controller import WarmCapacity as Controller
 from stower.warm.displaced import full_rows, placeholders_with_displaced
+from stower.warm.leaving import extra_seconds
 from stower.warm.pools import Pool, Role
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
@@ -146,7 +147,8 @@ def _user_sort_columns(
     controller: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints
 ) -> list[Ints]:
     """Returns the columns by which nodes are ranked for a user: images present, or expected first;
-    most users; no placeholder to delete; oldest."""
+    in use for it for the shortest time, where users are known to be idle; most users; no
+    placeholder to delete; oldest."""
     users, born = controller.users_on(pool)[rows], controller.nodes_of(pool).born_ns[rows]
     lateness = controller.lateness(pool, rows)
     if pool.spec.placeholders.placement == "Spread":
@@ -154,8 +156,12 @@ def _user_sort_columns(
         placeholders = placeholders_with_displaced(controller, pool)[rows]
         value = weights.user_to_user * users - weights.user_to_placeholder * placeholders
         return [lateness, -value, born]
-    is_full = full_rows(controller, shape)[rows]
-    return [lateness, -users, is_full.astype(np.int64), born]
+    is_full = full_rows(controller, shape)[rows].astype(np.int64)
+    sort_columns = [lateness, -users, is_full, born]
+    sharing = controller.sharing(pool)
+    if pool.spec.packing.mode == "Leaving" and any(one.last_active_ns for one in sharing):
+        sort_columns.insert(1, extra_seconds(controller.state, pool, sharing, rows))
+    return sort_columns
 
 
 def _placeholder_sort_columns(

@@ -14,23 +14,22 @@ import msgspec
 
 from stower.assembly import build_engine
 from stower.framework.events import Event, Listed, Observed, Tick, WriteFailed, WriteOk
+from stower.framework.plugin import Features
 from stower.framework.writes import AgentAnswer, CallExtender, CreateEvent, DeletePod, Solve, Write
 from stower.model.kinds import Node, Pod
+from stower.model.kinds.warm_pool import Packing
 from stower.model.times import SECOND_NS, time_text
 from stower.plugins.warm_capacity import find_warm_controller
 from stower.sim.agenda import Agenda
 from stower.sim.autoscaler import Autoscaler, Machine, NodeGroup
 from stower.sim.checkers.checker import ViolationError
-from stower.sim.hub_day import DAY_S, Day, User
+from stower.sim.hub_day import Day, User
 from stower.sim.hub_laws import LAWS, Law
 from stower.sim.hub_policies import (
-    IMAGE,
     IMAGE_BYTES,
     Policy,
     Scenario,
-    configuration_of,
-    settings_of,
-    user_of,
+    setup_of,
 )
 from stower.sim.placeholder_sets import PlaceholderSet
 from stower.sim.server import OK, Change, Server
@@ -38,8 +37,8 @@ from stower.sim.server import OK, Change, Server
 SCAN_NS: Final = 10 * SECOND_NS
 LOOK_NS: Final = 30 * SECOND_NS
 MINUTE_NS: Final = 60 * SECOND_NS
-# A day begins so long after the epoch, so that what was before it has a time as well.
-EPOCH_NS: Final = 86_400 * SECOND_NS * 365
+ACTIVITY_NS: Final = 600 * SECOND_NS  # so much later a hub says that a user is idle
+LAST_ACTIVITY: Final = Packing().last_activity_annotation
 
 
 class Outcome(msgspec.Struct):
@@ -71,21 +70,27 @@ class HubDay:
         """`laws`: looked at where the policy is ours."""
         self.day, self.scenario, self.policy = day, scenario, policy
         self.agenda = Agenda()
-        self.agenda.now_ns = EPOCH_NS
+        self.agenda.now_ns = day.starts_ns
         self.server = Server(lambda: self.agenda.now_ns)
         self.server.tell.append(self._on_change)
-        settings = settings_of(scenario, policy, day, EPOCH_NS)
+        self.setup = setup = setup_of(scenario, policy, day)
+        self.spec = setup.spec
+        self.images = [{"names": [setup.image], "sizeBytes": IMAGE_BYTES}]
         self.engine = build_engine(
-            configuration_of(policy, settings), seed=day.seed, contains_errors=False
+            setup.configuration,
+            seed=day.seed,
+            features=Features(warm_pools=setup.pool is not None),
+            contains_errors=False,
         )
         self._sets = [
-            PlaceholderSet(self.server, self.agenda, namespace, one, self._users)
-            for namespace, one in settings.items()
+            PlaceholderSet(
+                self.server, self.agenda, namespace, one, setup.make_placeholder, self._users
+            )
+            for namespace, one in setup.settings.items()
             if not policy.has_own_placeholders
         ]
         self.outcome = Outcome(policy.name, day.seed)
-        groups = scenario.node_groups()
-        self.autoscaler = Autoscaler(self.server, groups, self._order, self._remove)
+        self.autoscaler = Autoscaler(self.server, setup.groups, self._order, self._remove)
         self.machines = self.autoscaler.machines
         self._warm = find_warm_controller(self.engine.state)
         self._moves_ns: list[int] = []
@@ -101,27 +106,29 @@ class HubDay:
 
     def run(self) -> Outcome:
         """From the first minute to the last."""
-        self._order(self.scenario.node_groups()[0], warm=True)
+        self._order(self.setup.groups[0], warm=True)
+        if self.setup.pool is not None:
+            self.server.put(self.setup.pool)
         self._is_listed = True
         self._send(Listed((*self.server.list_objects(),)))
         for i, user in enumerate(self.day.users):
-            at_ns = EPOCH_NS + int(user.arrival_s * SECOND_NS)
+            at_ns = self.day.starts_ns + int(user.arrival_s * SECOND_NS)
             self.agenda.schedule_at(at_ns, lambda i=i, user=user: self._add_user(i, user))  # type: ignore[misc]
         self._scan()
         self.agenda.schedule_after(
             LOOK_NS + SECOND_NS, self._check_laws
         )  # never in the moment of a scan
-        end_ns = EPOCH_NS + int(DAY_S * SECOND_NS)
+        end_ns = self.day.starts_ns + int(self.day.length_s * SECOND_NS)
         try:
             self.agenda.run(end_ns)
         except ViolationError as broken:
-            at_s = (self.agenda.now_ns - EPOCH_NS) / SECOND_NS
+            at_s = (self.agenda.now_ns - self.day.starts_ns) / SECOND_NS
             self.outcome.broken = f"at {at_s:.0f} s: {broken}"
         for machine in self.machines.values():
             self._add_cost(machine)
         self._count_moves()
         for user in self._waiting.values():
-            self.outcome.waits_s.append(DAY_S - user.arrival_s)
+            self.outcome.waits_s.append(self.day.length_s - user.arrival_s)
         return self.outcome
 
     def is_user(self, pod: Pod) -> bool:
@@ -150,11 +157,10 @@ class HubDay:
     # Users
 
     def _add_user(self, i: int, user: User) -> None:
-        name, namespaces = f"jupyter-{i}", self.scenario.namespaces
-        self._waiting[name] = user
-        self._came_ns[name] = self.agenda.now_ns
-        at, namespace = time_text(self.agenda.now_ns), namespaces[i % len(namespaces)]
-        self.server.put(user_of(name, user.lecture, at, namespace))
+        pod = self.setup.make_user(i, user, time_text(self.agenda.now_ns))
+        self._waiting[pod.metadata.name] = user
+        self._came_ns[pod.metadata.uid] = self.agenda.now_ns
+        self.server.put(pod)
 
     def _users(self, namespace: str) -> tuple[dict[str, Pod], dict[str, int]]:
         """Of one hub, and when they came, by uid."""
@@ -178,10 +184,14 @@ class HubDay:
             self.outcome.cold += machine.pulled_ns > now_ns
             for law in self._laws:
                 law.on_bind(pod, machine)
-            wait_s = (at_ns - EPOCH_NS) / SECOND_NS - user.arrival_s
+            wait_s = (at_ns - self.day.starts_ns) / SECOND_NS - user.arrival_s
             self.outcome.waits_s.append(max(0.0, wait_s))
             ends_ns = at_ns + int(user.life_s * SECOND_NS)
             self.agenda.schedule_at(ends_ns, lambda: self._end(pod))
+            active_ns = at_ns + int(min(user.active_s, user.life_s) * SECOND_NS)
+            told_ns = active_ns + ACTIVITY_NS
+            if told_ns < ends_ns:
+                self.agenda.schedule_at(told_ns, lambda: self._tell_idle(pod, active_ns))
         self.agenda.schedule_at(at_ns, lambda: self._start(pod))
 
     def _start(self, pod: Pod) -> None:
@@ -191,6 +201,14 @@ class HubDay:
             status = msgspec.structs.replace(found.status, phase="Running", start_time=at)
             self.server.put(msgspec.structs.replace(found, status=status))
 
+    def _tell_idle(self, pod: Pod, active_ns: int) -> None:
+        """The hub says since when nothing is done there."""
+        found = self.server.get(Pod, pod.metadata.key)
+        if found is not None:
+            notes = {**(found.metadata.annotations or {}), LAST_ACTIVITY: time_text(active_ns)}
+            meta = msgspec.structs.replace(found.metadata, annotations=notes)
+            self.server.put(msgspec.structs.replace(found, metadata=meta))
+
     def _end(self, pod: Pod) -> None:
         self.server.remove(pod)
 
@@ -198,7 +216,7 @@ class HubDay:
 
     def _order(self, group: NodeGroup, warm: bool = False) -> bool:
         """One more node, if the provider has one; the first is there, and warm."""
-        at_s = (self.agenda.now_ns - EPOCH_NS) / SECOND_NS
+        at_s = (self.agenda.now_ns - self.day.starts_ns) / SECOND_NS
         if any(first <= at_s < last for first, last in group.outages):
             return False
         number = self._made
@@ -237,13 +255,13 @@ class HubDay:
             },
         }  # fmt: skip
         if machine.pulled_ns <= self.agenda.now_ns:
-            document["status"]["images"] = IMAGES
+            document["status"]["images"] = self.images
         self.server.put(msgspec.convert(document, Node))
 
     def _finish_pull(self, name: str) -> None:
         node = self.server.get(Node, name)
         if node is not None:
-            images = msgspec.convert({"images": IMAGES}, type(node.status)).images
+            images = msgspec.convert({"images": self.images}, type(node.status)).images
             status = msgspec.structs.replace(node.status, images=images)
             self.server.put(msgspec.structs.replace(node, status=status))
 
@@ -340,6 +358,3 @@ def _most_in_a_minute(times_ns: list[int]) -> int:
     starts = ((i, at_ns) for i, at_ns in enumerate(times_ns))
     return max((sum(at_ns <= t < at_ns + MINUTE_NS for t in times_ns[i:]) for i, at_ns in starts),
                default=0)  # fmt: skip
-
-
-IMAGES: Final[list[dict[str, Any]]] = [{"names": [IMAGE], "sizeBytes": IMAGE_BYTES}]

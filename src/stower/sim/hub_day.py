@@ -14,9 +14,12 @@ from typing import Final
 import msgspec
 
 from stower.model.errors import InvalidObject
+from stower.model.times import SECOND_NS
 from stower.sim.openb import whole_rows
 
 DAY_S: Final = 24 * 3600.0
+# A day begins so long after the epoch, so that what was before it has a time as well.
+EPOCH_NS: Final = 86_400 * SECOND_NS * 365
 START_HOUR: Final = 4  # of a day that is drawn
 NODES: Final = 400
 USERS: Final = ("seed", "arrival_s", "life_s", "active_s", "lecture")
@@ -26,11 +29,15 @@ LECTURE_HOURS: Final = (8.25, 10.25, 12.25, 14.25, 16.25)
 
 
 class User(msgspec.Struct, frozen=True):
-    """One session, in seconds since the day began. `lecture`: whether they come for one."""
+    """One session, in seconds since the day began. `lecture`: whether they come for one;
+    `active_s`: for how long they are active, as long as they are there where it is not known;
+    `requests`: of resources, where they are not those of all."""
 
     arrival_s: float
     life_s: float
-    lecture: bool
+    lecture: bool = False
+    active_s: float = math.inf
+    requests: tuple[tuple[str, str], ...] = ()
 
 
 class Lecture(msgspec.Struct, frozen=True):
@@ -41,12 +48,15 @@ class Lecture(msgspec.Struct, frozen=True):
 
 
 class Day(msgspec.Struct, frozen=True):
-    """One day. `nodes`: (boot, pull) seconds, in the order in which nodes are made."""
+    """One day, or several in a row. `nodes`: (boot, pull) seconds, in the order in which nodes are
+    made; `starts_ns`: when it begins, since the epoch; `length_s`: how long it is."""
 
     seed: int
     users: tuple[User, ...]
     nodes: tuple[tuple[float, float], ...]
     lectures: tuple[Lecture, ...] = ()
+    starts_ns: int = EPOCH_NS
+    length_s: float = DAY_S
 
 
 def read_days(
@@ -59,7 +69,7 @@ def read_days(
             raise InvalidObject(
                 "users, arrival_s", row["arrival_s"], f"less than {DAY_S:g} (one day)"
             )
-        user = User(row["arrival_s"], row["life_s"], bool(row["lecture"]))
+        user = User(row["arrival_s"], row["life_s"], bool(row["lecture"]), row["active_s"])
         found.setdefault(int(row["seed"]), []).append(user)
     made: dict[int, list[tuple[float, float]]] = {}
     for row in _rows(nodes, NODE, "nodes"):
@@ -113,11 +123,15 @@ def draw_day(seed: int, lectures: bool) -> Day:
         start_s, size = (hour - START_HOUR) * 3600, chance.randint(50, 200)
         told.append(Lecture(start_s, round(size / chance.uniform(0.70, 0.95))))
         for _ in range(size):
-            life_s = _life_s(chance, 80, 0.4)
-            users.append(User(start_s + chance.uniform(0, 300), life_s, True))
+            active_s, life_s = _draw_life(chance, 80, 0.4)
+            users.append(User(start_s + chance.uniform(0, 300), life_s, True, active_s))
     users.sort(key=lambda user: user.arrival_s)
-    nodes = [(chance.uniform(60, 180), chance.uniform(60, 300)) for _ in range(NODES)]
-    return Day(seed, tuple(users), tuple(nodes), tuple(told))
+    return Day(seed, tuple(users), draw_nodes(chance), tuple(told))
+
+
+def draw_nodes(chance: random.Random) -> tuple[tuple[float, float], ...]:
+    """Boot and pull times of nodes."""
+    return tuple((chance.uniform(60, 180), chance.uniform(60, 300)) for _ in range(NODES))
 
 
 def _ordinary(chance: random.Random, count: int) -> Iterator[User]:
@@ -128,11 +142,13 @@ def _ordinary(chance: random.Random, count: int) -> Iterator[User]:
         hour = (at_s / 3600 + START_HOUR) % 24
         if chance.uniform(0, peak) < 0.08 + math.exp(-(((hour - 14) / 4.5) ** 2)):
             left -= 1
-            yield User(at_s, _life_s(chance, 60, 0.8), False)
+            active_s, life_s = _draw_life(chance, 60, 0.8)
+            yield User(at_s, life_s, False, active_s)
 
 
-def _life_s(chance: random.Random, median_minutes: float, sigma: float) -> float:
-    """Active, and for most idle until the culler comes."""
+def _draw_life(chance: random.Random, median_minutes: float, sigma: float) -> tuple[float, float]:
+    """Seconds active, and in all: most are idle until the culler comes."""
     active_s = 60 * chance.lognormvariate(math.log(median_minutes), sigma)
     active_s = min(max(active_s, 1200.0), 4 * 3600.0)
-    return active_s if chance.random() < 0.3 else active_s + 3600 + chance.uniform(0, 600)
+    stops_itself = chance.random() < 0.3
+    return active_s, active_s if stops_itself else active_s + 3600 + chance.uniform(0, 600)

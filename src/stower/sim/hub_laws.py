@@ -6,18 +6,15 @@ Checked against the API's objects and the boot and pull times of the day's nodes
 from typing import ClassVar, Final, Protocol
 
 from stower.model.kinds import Pod
-from stower.model.kinds.warm_pool import Placeholders, Repositioning
+from stower.model.kinds.warm_pool import WarmPoolSpec
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.autoscaler import Autoscaler, Bin, Machine
 from stower.sim.checkers.checker import ViolationError
 from stower.sim.server import Server
 
-LIMITS: Final = Repositioning()
 # A node that users have left is rid of its placeholders by then: moves are no more than 6 a minute.
 EMPTIED_NS: Final = 600 * SECOND_NS
-WAITED_NS: Final = 300 * SECOND_NS
-STUCK_NS: Final = Placeholders().stuck_after_seconds * SECOND_NS
 MINUTE_NS: Final = 60 * SECOND_NS
 
 
@@ -27,6 +24,7 @@ class Hub(Protocol):
     agenda: Agenda
     server: Server
     autoscaler: Autoscaler
+    spec: WarmPoolSpec  # what pools say
 
     def is_user(self, pod: Pod) -> bool:
         """Whether somebody uses it."""
@@ -102,11 +100,11 @@ class ReadyNodes(Law):
             return
         came_ns = hub.arrival_ns(pod) // SECOND_NS * SECOND_NS  # what the API says has no fractions
         waited_ns = hub.agenda.now_ns - came_ns
-        if waited_ns < WAITED_NS:
+        wait_s = hub.spec.images.wait_seconds
+        if waited_ns < wait_s * SECOND_NS:
             told = f"user {pod.metadata.name} is bound to {machine.name}, which is pulling images,"
             raise self.violation(
-                f"{told} after {waited_ns / SECOND_NS:g} s, want a wait of "
-                f"{WAITED_NS / SECOND_NS:g} s"
+                f"{told} after {waited_ns / SECOND_NS:g} s, want a wait of {wait_s} s"
             )
         for other in filter(self.is_ready, hub.autoscaler.machines.values()):
             if self.without_placeholders(other).take(pod, hub.autoscaler.needs_of(pod)):
@@ -129,10 +127,9 @@ class Moves(Law):
         """By when the last few were."""
         now_ns = self.hub.agenda.now_ns
         self._at_ns = [at_ns for at_ns in self._at_ns if at_ns > now_ns - MINUTE_NS] + [now_ns]
-        if len(self._at_ns) > LIMITS.per_minute:
-            raise self.violation(
-                f"{len(self._at_ns)} within a minute, want at most {LIMITS.per_minute}"
-            )
+        most = self.hub.spec.repositioning.per_minute
+        if len(self._at_ns) > most:
+            raise self.violation(f"{len(self._at_ns)} within a minute, want at most {most}")
 
 
 class EmptyNodes(Law):
@@ -147,6 +144,9 @@ class EmptyNodes(Law):
 
     def check(self) -> None:
         """How long each could have been emptied."""
+        how = self.hub.spec.repositioning
+        if how.mode != "Drain" or min(how.per_minute, how.burst, how.in_flight, how.per_node) < 6:
+            return
         hub, scaler = self.hub, self.hub.autoscaler
         ready = [*filter(self.is_ready, scaler.machines.values())]
         pods_on = {m.name: [*hub.server.pods_on(m.name).values()] for m in ready}
@@ -175,7 +175,8 @@ class PullingNodes(Law):
 
     def on_removal(self, machine: Machine) -> None:
         """Of each."""
-        is_stuck = self.hub.agenda.now_ns - machine.ready_ns > STUCK_NS
+        stuck_ns = self.hub.spec.placeholders.stuck_after_seconds * SECOND_NS
+        is_stuck = self.hub.agenda.now_ns - machine.ready_ns > stuck_ns
         if not self.is_ready(machine) and not is_stuck:
             raise self.violation(f"{machine.name} is removed while it pulls images")
 

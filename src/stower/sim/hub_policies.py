@@ -4,18 +4,18 @@ The configuration of z2jh's user-scheduler is what its chart renders.
 """
 
 import random
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from stower.model.kinds import Pod
-from stower.model.kinds.warm_pool import Lecture, Placeholders, Surge
+from stower.model.kinds import Pod, WarmPool
+from stower.model.kinds.warm_pool import Lecture, Packing, Placeholders, Surge, WarmPoolSpec
 from stower.model.meta import OwnerReference
 from stower.model.selectors import LabelSelector
 from stower.model.times import SECOND_NS, time_text
 from stower.sim.autoscaler import NodeGroup
-from stower.sim.hub_day import Day
+from stower.sim.hub_day import Day, User
 
 Json = dict[str, Any]
 
@@ -32,10 +32,34 @@ RULES: Final = ("default", "z2jh", "stower")
 LECTURE: Final = {"hub.example.com/lecture": "true"}
 
 
+class Setup(NamedTuple):
+    """What a day is run with. `settings`: how many placeholders are wanted, by the namespaces of
+    hubs; `make_user`: of a number, a session and the time of its arrival; `make_placeholder`: of a
+    StatefulSet: of a number, a uid, a time and a namespace; `image`: the users'; `spec`: what the
+    laws hold Stower to; `pool`: one that is an object."""
+
+    configuration: Json | None
+    settings: Mapping[str, Placeholders]
+    make_user: Callable[[int, User, str], Pod]
+    make_placeholder: Callable[[int, str, str, str], Pod]
+    groups: tuple[NodeGroup, ...]
+    image: str = IMAGE
+    spec: WarmPoolSpec = WarmPoolSpec()
+    pool: WarmPool | None = None
+
+
+class OwnHub(Protocol):
+    """A hub that is not made up (own_hub.py)."""
+
+    def setup(self, policy: "Policy", day: Day) -> Setup:
+        """Returns what its days are run with."""
+
+
 class Scenario(msgspec.Struct, frozen=True):
     """How days go. `late`: the share of nodes that pull half an hour late; `dead`: the share that
     never has its images; `groups`: what nodes there may be, where these are not all of `slots`
-    slots; `hubs`: how many share the nodes, with as many users and placeholders each."""
+    slots; `hubs`: how many share the nodes, with as many users and placeholders each; `own`: a hub
+    that is not made up, of which the other fields but `late` and `dead` say nothing."""
 
     name: str
     slots: int = 10
@@ -44,6 +68,7 @@ class Scenario(msgspec.Struct, frozen=True):
     nodes_max: int = 400
     groups: tuple[NodeGroup, ...] = ()
     hubs: int = 1
+    own: OwnHub | None = None
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -77,6 +102,7 @@ class Policy(msgspec.Struct, frozen=True):
     placeholders: int
     told: bool = False
     surge_s: int = 0
+    packing: Packing = Packing()
 
     @property
     def has_own_placeholders(self) -> bool:
@@ -84,15 +110,28 @@ class Policy(msgspec.Struct, frozen=True):
         return self.rules == "stower"
 
 
-def settings_of(
-    scenario: Scenario, policy: Policy, day: Day, epoch_ns: int
-) -> dict[str, Placeholders]:
-    """How many placeholders are wanted when, by the namespaces of hubs."""
+def setup_of(scenario: Scenario, policy: Policy, day: Day) -> Setup:
+    """What the day is run with."""
+    if scenario.own is not None:
+        return scenario.own.setup(policy, day)
+    settings, namespaces = _settings(scenario, policy, day), scenario.namespaces
+
+    def make_user(i: int, user: User, created: str) -> Pod:
+        labels = {**USER, **(LECTURE if user.lecture else {})}
+        return _pod(
+            f"jupyter-{i}", f"jupyter-{i}", labels, created, 0, namespaces[i % len(namespaces)]
+        )
+
+    groups = scenario.node_groups()
+    return Setup(_configuration(policy, settings), settings, make_user, _make_placeholder, groups)
+
+
+def _settings(scenario: Scenario, policy: Policy, day: Day) -> dict[str, Placeholders]:
     hubs, found = scenario.hubs, {}
     for i, namespace in enumerate(scenario.namespaces):
         lectures = tuple(
             Lecture(
-                start=time_text(epoch_ns + int(one.start_s) * SECOND_NS),
+                start=time_text(day.starts_ns + int(one.start_s) * SECOND_NS),
                 enrolment=one.enrolment // hubs + (i < one.enrolment % hubs),
                 selector=LabelSelector(match_labels=LECTURE),
             )
@@ -104,11 +143,23 @@ def settings_of(
     return found
 
 
-def configuration_of(policy: Policy, settings: Mapping[str, Placeholders]) -> Json | None:
-    """The KubeSchedulerConfiguration. `settings`: by the namespaces of hubs."""
-    profile: Json = {"schedulerName": HUB}
-    if policy.rules != "default":
-        profile |= {"plugins": {"score": Z2JH_SCORE}, "pluginConfig": [Z2JH_FIT]}
+def configuration_with(profile: Json) -> Json:
+    """A KubeSchedulerConfiguration with one profile."""
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [profile],
+    }
+
+
+def profile_of(rules: str, name: str) -> Json:
+    """The profile of rules by which pods are placed, without pools."""
+    z2jh = {"plugins": {"score": Z2JH_SCORE}, "pluginConfig": [Z2JH_FIT]}
+    return {"schedulerName": name, **(z2jh if rules != "default" else {})}
+
+
+def _configuration(policy: Policy, settings: Mapping[str, Placeholders]) -> Json:
+    profile = profile_of(policy.rules, HUB)
     if policy.rules == "stower":
         template = {"metadata": {"labels": PLACEHOLDER}, "spec": _spec(-10)}
         pools = [
@@ -118,6 +169,7 @@ def configuration_of(policy: Policy, settings: Mapping[str, Placeholders]) -> Js
                 "users": {"matchLabels": USER},
                 "nodeSelector": NODE_LABELS,
                 "images": {"names": [IMAGE]},
+                "packing": msgspec.to_builtins(policy.packing),
                 "placeholders": {**msgspec.to_builtins(one), "template": template},
             }
             for namespace, one in settings.items()
@@ -125,11 +177,7 @@ def configuration_of(policy: Policy, settings: Mapping[str, Placeholders]) -> Js
         profile["pluginConfig"] = [
             Z2JH_FIT, {"name": "WarmCapacity", "args": {"pools": pools}},
         ]  # fmt: skip
-    return {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "profiles": [profile],
-    }
+    return configuration_with(profile)
 
 
 _SCORED: Final = (
@@ -183,15 +231,13 @@ def _spec(priority: int) -> Json:
     }  # fmt: skip
 
 
-def user_of(name: str, is_of_lecture: bool, created: str, namespace: str) -> Pod:
-    """A user's server."""
-    labels = {**USER, **(LECTURE if is_of_lecture else {})}
-    return _pod(name, name, labels, created, 0, namespace)
-
-
-def placeholder_of(number: int, uid: str, created: str, namespace: str) -> Pod:
-    """One of z2jh's StatefulSet."""
+def _make_placeholder(number: int, uid: str, created: str, namespace: str) -> Pod:
     pod = _pod(f"user-placeholder-{number}", uid, PLACEHOLDER, created, -10, namespace)
+    return with_owner(pod)
+
+
+def with_owner(pod: Pod) -> Pod:
+    """One of z2jh's StatefulSet."""
     owner = OwnerReference("StatefulSet", "user-placeholder", "user-placeholder", controller=True)
     meta = msgspec.structs.replace(pod.metadata, owner_references=(owner,))
     return msgspec.structs.replace(pod, metadata=meta)

@@ -7,7 +7,6 @@ from stower.model.kinds import Pod
 from stower.model.kinds.warm_pool import Placeholders
 from stower.model.times import time_text
 from stower.sim.agenda import Agenda
-from stower.sim.hub_policies import PLACEHOLDER, placeholder_of
 from stower.sim.server import Server
 from stower.warm.target import count_wanted
 
@@ -23,6 +22,7 @@ class PlaceholderSet:
         agenda: Agenda,
         namespace: str,
         settings: Placeholders,
+        make: Callable[[int, str, str, str], Pod],
         users: Callable[[str], tuple[Mapping[str, Pod], Mapping[str, int]]],
     ) -> None:
         """`users`: those of a namespace and when they came, by uid; asked where the number follows
@@ -30,6 +30,7 @@ class PlaceholderSet:
         self._server, self._agenda = server, agenda
         self._namespace = namespace
         self._settings = settings
+        self._make_pod = make
         self._users = users
         self._count = 0
 
@@ -60,14 +61,13 @@ class PlaceholderSet:
             self._agenda.schedule_at(self._agenda.now_ns, make)
 
     def _is_mine(self, pod: Pod) -> bool:
-        meta = pod.metadata
-        labels = meta.labels or {}
-        return meta.namespace == self._namespace and PLACEHOLDER.items() <= labels.items()
+        owner, namespace = pod.metadata.controller, pod.metadata.namespace
+        return namespace == self._namespace and owner is not None and owner.name == NAME
 
     def _make(self, i: int) -> None:
         at = time_text(self._agenda.now_ns)
         uid = f"{self._namespace}-placeholder-{i}-{self._server.revision}"
-        self._server.put(placeholder_of(i, uid, at, self._namespace))
+        self._server.put(self._make_pod(i, uid, at, self._namespace))
 
 
 def _number(name: str) -> int:

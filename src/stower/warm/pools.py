@@ -35,6 +35,7 @@ class Pool:
         self.obj = obj
         self.users: dict[str, Pod] = {}
         self.came_ns: dict[str, int] = {}  # when users were made
+        self.last_active_ns: dict[str, int] = {}  # of users of whom it is known
         self.placeholders: dict[str, Pod] = {}
         # Of these and of pullers, those that the users' selector finds as well.
         self.overlapping: dict[str, None] = {}
@@ -96,6 +97,11 @@ class Pool:
             self.tolerations = tuple(pod.spec.tolerations or ())
             if uid not in self.came_ns:
                 self.came_ns[uid] = time_ns(pod.metadata.creation_timestamp) or 0
+            self.last_active_ns.pop(uid, None)
+            name = self.spec.packing.last_activity_annotation
+            active_ns = time_ns((pod.metadata.annotations or {}).get(name))
+            if active_ns is not None:
+                self.last_active_ns[uid] = active_ns
 
     def drop(self, pod: Pod, role: Role) -> None:
         """It is gone."""
@@ -109,6 +115,7 @@ class Pool:
         else:
             self.users.pop(uid, None)
             self.came_ns.pop(uid, None)
+            self.last_active_ns.pop(uid, None)
 
     def pulls_since_ns(self, node: Node) -> int:
         """Since when the node pulls: since it was made, or its newest puller was."""
@@ -119,7 +126,8 @@ class Pool:
     def clear(self) -> None:
         """None is known."""
         for known in (
-            self.users, self.placeholders, self.pullers, self.came_ns, self.overlapping
+            self.users, self.placeholders, self.pullers, self.came_ns, self.overlapping,
+            self.last_active_ns,
         ):  # fmt: skip
             known.clear()
 

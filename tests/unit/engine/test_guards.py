@@ -370,7 +370,7 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
             **{**VM_CASE, "told": "n1"},
         ),
         "pool": Case(
-            Plant(WarmCapacity, "_run_round", "bad"), document=WARM, told="", placed=(),
+            Plant(WarmCapacity, "_keep", "bad"), document=WARM, told="", placed=(),
             trigger=lambda world: _later(world), prepare=held(),
         ),
         "pool, in the state": Case(
@@ -378,7 +378,7 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
             trigger=lambda world: _later(world), prepare=held(), objects=(POOL,),
         ),
         "pool of an object": Case(
-            Plant(WarmCapacity, "_run_round", "poor"), document=WARM, told="poor", placed=(),
+            Plant(WarmCapacity, "_keep", "poor"), document=WARM, told="poor", placed=(),
             trigger=lambda world: _later(world), prepare=held(), objects=(POOL,),
         ),
     },

@@ -27,6 +27,7 @@ Seconds = Annotated[int, msgspec.Meta(ge=0, le=DAY_SECONDS)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=REPLICAS_MAX)]
 Percent = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 ZoneName = Annotated[str, msgspec.Meta(max_length=64)]
+AnnotationName = Annotated[str, msgspec.Meta(max_length=317)]
 Weight = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 
 
@@ -115,6 +116,23 @@ class Repositioning(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     lifetime_seconds: Seconds = 3_600
 
 
+class Packing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Where users gather: `mode` Users: beside the most users; Leaving: on the node that is in use
+    for one more for the shortest time, by when users are expected to leave: the same as Users where
+    nobody is known to be idle. `last_activity_annotation`: of users' pods, an RFC 3339 time, as
+    last_activity of JupyterHub; who was last active longer ago than `idle_after_seconds` leaves
+    `cull_seconds` after that, or up to `cull_every_seconds` later; others are active for
+    `session_seconds` more on average, and `stop_percent` of them stop their servers themselves."""
+
+    mode: Literal["Leaving", "Users"] = "Leaving"
+    last_activity_annotation: AnnotationName = "hub.jupyter.org/last-activity"
+    idle_after_seconds: Seconds = 600
+    cull_seconds: Seconds = 3_600
+    cull_every_seconds: Annotated[int, msgspec.Meta(ge=1, le=DAY_SECONDS)] = 600
+    session_seconds: Annotated[int, msgspec.Meta(ge=60, le=DAY_SECONDS)] = 7_200
+    stop_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 30
+
+
 class WarmPoolSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Users and placeholders are pods of the pool's namespace; nodes are those with the labels of
     `node_selector`."""
@@ -124,6 +142,7 @@ class WarmPoolSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     placeholders: Placeholders = Placeholders()
     images: Images = Images()
     repositioning: Repositioning = Repositioning()
+    packing: Packing = Packing()
 
 
 class Move(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -221,6 +240,10 @@ def pool_faults(spec: WarmPoolSpec, name: str = "") -> Faults:
                 yield f"{at}.days", day, f"must be one of {', '.join(DAYS)}"
     if spec.images.label:
         yield from _node_label_faults(spec)
+    name = spec.packing.last_activity_annotation
+    fault = label_key_fault(name)
+    if fault is not None:
+        yield "packing.lastActivityAnnotation", name, f"must be {fault}"
 
 
 def _node_label_faults(spec: WarmPoolSpec) -> Faults:
