@@ -20,6 +20,7 @@ from stower.assembly import build_engine
 from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.hub_runs import read_groups
 from stower.cli.inputs import load, trace_list
+from stower.cli.own_hub_inputs import read_own_days, read_own_hub
 from stower.cli.scripts import read_script
 from stower.controllers.cluster import read_cluster
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
@@ -77,6 +78,12 @@ def _days(path: Path) -> None:
     read_days(lines, lines, lines)
 
 
+def _own_days(path: Path) -> None:
+    """A hub's own day, whatever it is a file of."""
+    own = read_own_hub(EXAMPLES / "warm" / "pool.yaml", None, None, (), 10)
+    read_own_days([str(path)], own, range(1))
+
+
 def recording() -> bytes:
     """What a small engine was told."""
     with tempfile.TemporaryDirectory() as folder:
@@ -122,6 +129,12 @@ GROUPS: Final = {
 TABLE: Final = (
     b"seed,arrival_s,life_s,active_s,lecture,boot_s,pull_s,start_s,attendance,enrolment\n"
     + (b"1,10,100,50,0,60,60,20,5,10\n" * 3)
+)
+OWN_DAYS: Final = (
+    b"arrival,end,cpu,last_activity\n10,5000,500m,2000\n20,600,1,\n",
+    b'{"__timestamp__": "2026-11-24T09:00:00Z", "__schema__": "hub.jupyter.org/server-action", '
+    b'"action": "start", "username": "u", "servername": ""}\n',
+    b'[{"name": "u", "servers": {"": {"started": "2026-11-24T09:00:00Z", "last_activity": null}}}]',
 )
 OPENB: Final = (
     b"sn,cpu_milli,memory_mib,gpu,model\nn1,64000,262144,2,T4\nn2,64000,262144,0,\n",
@@ -174,6 +187,7 @@ INPUTS: Final = (
          "logSuccessiveFailuresThreshold": 1},
     )),
     Input(_days, "days.csv", texts=(TABLE,)),
+    Input(_own_days, "day.csv", texts=OWN_DAYS),
     Input(lambda path: void(read_groups(path)), "groups.yaml", (GROUPS,)),
     Input(lambda path: void(read_script(path, None)), "script.json", (script(),)),
 )  # fmt: skip

@@ -5,7 +5,7 @@ Prints waits, node hours, cost and evictions of each policy.
 import gzip
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal
@@ -14,20 +14,38 @@ import msgspec
 
 from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.names import check_names
-from stower.cli.output import OnProgress, Output, bad_input, console, emit, failure, progress, table
+from stower.cli.output import (
+    OnProgress,
+    Output,
+    bad_input,
+    console,
+    emit,
+    failure,
+    format_count,
+    progress,
+    table,
+)
+from stower.cli.own_hub_runs import COUNT_MAX, Goal, find_least
 from stower.cli.plot import plot_waits
 from stower.cli.workers import quiet
 from stower.framework.args import convert, duplicate
+from stower.framework.events import Event
+from stower.framework.plugin import Features
+from stower.framework.writes import Write
 from stower.model.errors import InvalidObject
 from stower.model.resources import parse_list
+from stower.record.recorder import Recorder
 from stower.sim.autoscaler import NodeGroup
 from stower.sim.hub import HubDay, Outcome
 from stower.sim.hub_day import Day, draw_day, read_days
-from stower.sim.hub_policies import RULES, Policy, Scenario
+from stower.sim.hub_policies import RULES, Policy, Scenario, setup_of
+from stower.sim.own_hub import OwnHub
 
 SEEDS: Final = 20
+OWN_SEEDS: Final = 3  # of a hub's own day
 TIMEOUT_SECONDS: Final = 300  # after which a hub gives a user up
 SOON_SECONDS: Final = 10
+ENGINE: Final = "hub"  # in recordings
 FILES: Final = (
     "ordinary_users.csv", "lectures_users.csv", "nodes.csv", "lectures_timetable.csv",
 )  # fmt: skip
@@ -93,6 +111,30 @@ class Order(msgspec.Struct, frozen=True):
     slots: int
     groups: tuple[NodeGroup, ...] = ()
     cases: tuple[Case, ...] = CASES
+    own: OwnHub | None = None
+    goal: Goal | None = None  # the smallest number of placeholders is looked for
+
+
+Days = tuple[dict[int, Day], dict[int, Day]]  # ordinary ones and days with lectures, by seed
+
+
+def own_order(
+    order: Order, own: OwnHub, counts: Sequence[int], has_rules: bool, goal: Goal | None
+) -> Order:
+    """What to run of a hub's own day. `counts`: of placeholders; `has_rules`: whether it was said
+    which policies."""
+    first = order.cases[0]
+    cases = tuple(
+        Case(placeholders_text(n), False, n, n, late=first.late, dead=first.dead)
+        for n in dict.fromkeys(counts)
+    )
+    if goal is not None:
+        if has_rules and order.rules != ("stower",):
+            raise bad_input("--policy: --find looks for a number of placeholders of stower")
+        rules: tuple[str, ...] = ("stower",)
+    else:
+        rules = order.rules if has_rules else ("z2jh", "stower")
+    return msgspec.structs.replace(order, rules=rules, cases=cases, own=own, goal=goal)
 
 
 def read_groups(path: Path | None) -> tuple[NodeGroup, ...]:
@@ -127,7 +169,7 @@ def read_rules(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(rule for rule in RULES if rule in names) if names else RULES
 
 
-def read_folder(inputs: Sequence[str], order: Order) -> tuple[dict[int, Day], dict[int, Day]]:
+def read_folder(inputs: Sequence[str], order: Order) -> Days:
     """Ordinary days and days with lectures, by seed; drawn, where there is no INPUT. Ends the
     program where they cannot be used."""
     seeds = range(order.first_seed, order.first_seed + order.seeds)
@@ -164,29 +206,109 @@ def _lines(folder: str, name: str) -> Iterator[str]:
 
 def run_order(
     order: Order,
-    days: tuple[dict[int, Day], dict[int, Day]],
+    days: Days,
+    output: Output,
+    plot_file: Path | None,
+    recorder: Recorder | None = None,
+) -> None:
+    """Run all cases under all policies and seeds, and say what came of them. `recorder`: of the one
+    run that there is of Stower."""
+    with progress("hub") as update:
+        found = _outcomes(order, order.cases, days, update, recorder)
+    rows = _rows(order, order.cases, found)
+    _report(order, rows, found, output, plot_file, {})
+
+
+def find_placeholders(
+    order: Order,
+    days: Days,
     output: Output,
     plot_file: Path | None,
 ) -> None:
-    """Run all cases under all policies and seeds, and say what came of them."""
+    """Look for the smallest number of placeholders that meets the goal, and say what it costs. Ends
+    the program where there is none."""
+    asked, goal = order.cases[0], order.goal
+    assert goal is not None
+    cases: dict[int, Case] = {}
+    found: Outcomes = {}
+    with progress("hub") as update:
+
+        def meets(count: int) -> bool:
+            case = cases[count] = msgspec.structs.replace(
+                asked, name=placeholders_text(count), ours=count, theirs=count
+            )
+            found.update(_outcomes(order, (case,), days, update))
+            waits = [w for run in found[case.name, "stower"] for w in run.waits_s]
+            return _percent_within(waits, goal.seconds) >= goal.percent
+
+        least, _ = find_least(asked.ours, COUNT_MAX, meets)
+    tried = [case for _, case in sorted(cases.items())]
+    rows = _rows(order, tried, found)
+    said = {"goal": str(goal), "found": least}
+    _report(
+        msgspec.structs.replace(order, cases=tuple(tried)), rows, found, output, plot_file, said
+    )
+    if least is None:
+        raise failure(f"--goal: {COUNT_MAX:,} placeholders do not meet {goal}")
+    if output is Output.TABLE:
+        row = next(row for row in rows if row["case"] == placeholders_text(least))
+        console().print(
+            f"{placeholders_text(least)} meet {goal}, {placeholders_text(least - 1)} do not: "
+            f"{row['nodeHours']:,.1f} node hours, cost {row['cost']:,.1f}"
+            if least
+            else f"No placeholder is needed for {goal}: {row['nodeHours']:,.1f} node hours",
+            soft_wrap=True,
+        )
+
+
+def placeholders_text(count: int) -> str:
+    """So many placeholders."""
+    return format_count(count, "placeholder")
+
+
+Outcomes = dict[tuple[str, str], list[Outcome]]
+
+
+def _outcomes(
+    order: Order,
+    cases: Sequence[Case],
+    days: Days,
+    update: OnProgress | None,
+    recorder: Recorder | None = None,
+) -> Outcomes:
+    """By case and policy, those of all seeds."""
     seeds = range(order.first_seed, order.first_seed + order.seeds)
     tasks = [
         (case, rules, order, days[case.lectures][seed])
-        for case in order.cases
+        for case in cases
         for rules in order.rules
         for seed in seeds
     ]
-    found: dict[tuple[str, str], list[Outcome]] = {}
-    with progress("hub") as update:
-        for name, outcome in _runs(tasks, order.jobs, update):
-            found.setdefault((name, outcome.policy), []).append(outcome)
+    found: Outcomes = {}
+    for name, outcome in _runs(tasks, order.jobs, update, recorder):
+        found.setdefault((name, outcome.policy), []).append(outcome)
     for outcomes in found.values():
         outcomes.sort(key=lambda one: one.seed)
-    rows = [
+    return found
+
+
+def _rows(order: Order, cases: Sequence[Case], found: Outcomes) -> list[dict[str, Any]]:
+    return [
         _figures(case, rules, found[case.name, rules], found.get((case.name, "z2jh")))
-        for case in order.cases
+        for case in cases
         for rules in order.rules
     ]
+
+
+def _report(
+    order: Order,
+    rows: list[dict[str, Any]],
+    found: Outcomes,
+    output: Output,
+    plot_file: Path | None,
+    more: dict[str, Any],
+) -> None:
+    """Says what came of the runs. Ends the program where a law was broken."""
     if plot_file is not None:
         waits = {key: [w for one in outcomes for w in one.waits_s]
                  for key, outcomes in found.items()}  # fmt: skip
@@ -194,7 +316,9 @@ def run_order(
     if output is Output.TABLE:
         _print(rows, order)
     else:
-        emit({"slots": order.slots, "seeds": [seeds[0], seeds[-1]], "cases": rows}, output)
+        last = order.first_seed + order.seeds - 1
+        seeds = [order.first_seed, last]
+        emit({**more, "slots": order.slots, "seeds": seeds, "cases": rows}, output)
     broken = [f"{r['case']}, {r['policy']}, {told}" for r in rows for told in r["broken"]]
     if broken:
         raise failure("a law is broken: " + "; ".join(broken))
@@ -203,13 +327,15 @@ def run_order(
 Task = tuple[Case, str, Order, Day]
 
 
-def _runs(tasks: list[Task], jobs: int, update: OnProgress | None) -> Iterator[tuple[str, Outcome]]:
+def _runs(
+    tasks: list[Task], jobs: int, update: OnProgress | None, recorder: Recorder | None
+) -> Iterator[tuple[str, Outcome]]:
     jobs = min(jobs, len(tasks))
-    if jobs == 1:
+    if jobs == 1 or recorder is not None:
         for done, task in enumerate(tasks):
             if update is not None:
                 update(done, len(tasks))
-            yield _run_one(task)
+            yield _run_one(task, recorder if task[1] == "stower" else None)
         return
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs, quiet) as pool:
@@ -219,12 +345,28 @@ def _runs(tasks: list[Task], jobs: int, update: OnProgress | None) -> Iterator[t
             yield outcome
 
 
-def _run_one(task: Task) -> tuple[str, Outcome]:
+def _run_one(task: Task, recorder: Recorder | None = None) -> tuple[str, Outcome]:
     case, rules, order, day = task
     scenario = Scenario(
-        case.name, order.slots, case.late, case.dead, groups=order.groups, hubs=case.hubs
-    )
-    return case.name, HubDay(day, scenario, case.policy(rules)).run()
+        case.name, order.slots, case.late, case.dead, groups=order.groups, hubs=case.hubs,
+        own=order.own,
+    )  # fmt: skip
+    if recorder is None:
+        return case.name, HubDay(day, scenario, case.policy(rules)).run()
+    recorder.record_engine(ENGINE)
+
+    def tell(at_ns: int, event: Event, writes: Sequence[Write]) -> None:
+        recorder.record_step(ENGINE, at_ns, event, writes)
+
+    return case.name, HubDay(day, scenario, case.policy(rules), tell=tell).run()
+
+
+def engine_inputs(order: Order, day: Day) -> tuple[Mapping[str, Any] | None, Features]:
+    """What the engine of the first case is built from."""
+    case = order.cases[0]
+    scenario = Scenario(case.name, order.slots, groups=order.groups, hubs=case.hubs, own=order.own)
+    setup = setup_of(scenario, case.policy("stower"), day)
+    return setup.configuration, Features(warm_pools=setup.pool is not None)
 
 
 def _figures(
@@ -277,8 +419,8 @@ def _print(rows: list[dict[str, Any]], order: Order) -> None:
         "N", "<=10 s %", "worst", "<=300 s %", "mean s", "p50/p95/p99 s", "warm %", "node-h",
         "of z2jh", "cost", "evicted+moved+lowered/h",
     )  # fmt: skip
-    plural = "s" if order.seeds > 1 else ""
-    title = f"Days of a hub, {order.slots} slots per node, {order.seeds} seed{plural}"
+    what = "A hub's own day" if order.own else f"Days of a hub, {order.slots} slots per node"
+    title = f"{what}, {format_count(order.seeds, 'seed')}"
     out = table(title, "case", "policy", *columns, right=columns)
     last = ""
     for row in rows:

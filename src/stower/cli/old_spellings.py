@@ -3,11 +3,13 @@
 --faults and --script are `stower faults`, --trace is `stower pack`, --scenario is `stower hub`.
 """
 
+import dataclasses
 import importlib
 import inspect
 import shlex
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final
 
 from stower.cli.output import bad_input, note
@@ -22,6 +24,8 @@ def run_old_spelling(given: SimulateArguments) -> bool:
 
     Ends the program for options that do not go together, as it did under the old spelling.
     """
+    if given.scenario != "hub":
+        _refuse(given.hub_options(), "is an option of stower hub")
     if given.trace:
         option, verb, values = "--trace", "pack", _pack_values(given)
     elif given.scenario:
@@ -55,10 +59,18 @@ def _pack_values(given: SimulateArguments) -> Values:
 
 def _hub_values(given: SimulateArguments) -> Values:
     _refuse({"--csv": given.csv}, "is an option of stower pack")
-    _refuse_own_cluster(given, "cannot be used with --scenario")
     if given.scenario != "hub":
         raise bad_input(f"--scenario: got {given.scenario!r}, want hub; see stower hub --help")
+    configs = given.config or []
+    if len(configs) > 1:
+        raise bad_input("--config: want one with --scenario hub")
+    own = dataclasses.replace(given, config=None, record=None)
+    _refuse_own_cluster(own, "cannot be used with --scenario")
     return {
+        "pool": given.pool, "user": given.user, "config": Path(configs[0]) if configs else None,
+        "placeholders": given.placeholders, "find": given.find, "goal": given.goal,
+        "late": given.late, "dead": given.dead, "hubs": given.hubs, "record": given.record,
+        "record_max": given.record_max,
         "days": given.inputs, "policy": given.policy, "seed": given.seed or 1,
         "seeds": given.seeds, "slots": given.slots, "node_groups": given.node_groups,
         "jobs": given.jobs, "plot_file": given.plot_file, "output": given.output,

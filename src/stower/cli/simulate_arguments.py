@@ -12,6 +12,7 @@ import typer
 from stower.cli.fault_arguments import UNTIL
 from stower.cli.gates import FeatureGates
 from stower.cli.output import Output
+from stower.cli.own_hub_runs import GOAL
 from stower.cli.plot import Plot
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax
 
@@ -43,6 +44,22 @@ class OldOptions:
     csv: Annotated[Path | None, _hidden()] = None
     slots: Annotated[int, _hidden(min=1, max=100)] = 10
     node_groups: Annotated[Path | None, _hidden()] = None
+    pool: Annotated[Path | None, _hidden()] = None
+    user: Annotated[Path | None, _hidden()] = None
+    placeholders: Annotated[list[int] | None, _hidden(min=0)] = None
+    find: Annotated[str, _hidden()] = ""
+    goal: Annotated[str, _hidden()] = GOAL
+    late: Annotated[str, _hidden()] = ""
+    dead: Annotated[str, _hidden()] = ""
+    hubs: Annotated[int, _hidden(min=1, max=20)] = 1
+
+    def hub_options(self) -> dict[str, object]:
+        """Returns the options that only --scenario hub has, with values that are true if given."""
+        return {
+            "--pool": self.pool, "--user": self.user, "--placeholders": self.placeholders,
+            "--find": self.find, "--goal": self.goal != GOAL, "--late": self.late,
+            "--dead": self.dead, "--hubs": self.hubs > 1,
+        }  # fmt: skip
 
     def part_options(self) -> dict[str, object]:
         """Returns the options that only --faults has, with values that are true if given."""

@@ -85,6 +85,11 @@ class Bin:
         return True
 
 
+def empty_bin(group: NodeGroup) -> Bin:
+    """A node of the group that nothing is on."""
+    return Bin(node_room(group.allocatable), group.labels, group.taints)
+
+
 class Autoscaler:
     """Looks at a server; whoever runs it orders and removes."""
 

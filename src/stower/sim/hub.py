@@ -7,7 +7,7 @@ one, and a cluster autoscaler (autoscaler.py).
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +17,6 @@ from stower.framework.events import Event, Listed, Observed, Tick, WriteFailed, 
 from stower.framework.plugin import Features
 from stower.framework.writes import AgentAnswer, CallExtender, CreateEvent, DeletePod, Solve, Write
 from stower.model.kinds import Node, Pod
-from stower.model.kinds.warm_pool import Packing
 from stower.model.times import SECOND_NS, time_text
 from stower.plugins.warm_capacity import find_warm_controller
 from stower.sim.agenda import Agenda
@@ -38,7 +37,8 @@ SCAN_NS: Final = 10 * SECOND_NS
 LOOK_NS: Final = 30 * SECOND_NS
 MINUTE_NS: Final = 60 * SECOND_NS
 ACTIVITY_NS: Final = 600 * SECOND_NS  # so much later a hub says that a user is idle
-LAST_ACTIVITY: Final = Packing().last_activity_annotation
+# What is told of a step of the engine: when, which event, what was written.
+Tell = Callable[[int, Event, Sequence[Write]], None]
 
 
 class Outcome(msgspec.Struct):
@@ -65,9 +65,16 @@ class HubDay:
     """One day under one policy."""
 
     def __init__(
-        self, day: Day, scenario: Scenario, policy: Policy, laws: Sequence[type[Law]] = LAWS
+        self,
+        day: Day,
+        scenario: Scenario,
+        policy: Policy,
+        laws: Sequence[type[Law]] = LAWS,
+        tell: Tell | None = None,
     ) -> None:
-        """`laws`: looked at where the policy is ours."""
+        """`laws`: looked at where the policy is ours; `tell`: is told of each step of the
+        engine."""
+        self._tell = tell
         self.day, self.scenario, self.policy = day, scenario, policy
         self.agenda = Agenda()
         self.agenda.now_ns = day.starts_ns
@@ -205,7 +212,8 @@ class HubDay:
         """The hub says since when nothing is done there."""
         found = self.server.get(Pod, pod.metadata.key)
         if found is not None:
-            notes = {**(found.metadata.annotations or {}), LAST_ACTIVITY: time_text(active_ns)}
+            name = self.spec.packing.last_activity_annotation
+            notes = {**(found.metadata.annotations or {}), name: time_text(active_ns)}
             meta = msgspec.structs.replace(found.metadata, annotations=notes)
             self.server.put(msgspec.structs.replace(found, metadata=meta))
 
@@ -316,7 +324,10 @@ class HubDay:
         while self._inbox:
             event = self._inbox.popleft()
             self.outcome.steps += 1
-            for write in self.engine.step(event, self.agenda.now_ns):
+            writes = self.engine.step(event, self.agenda.now_ns)
+            if self._tell is not None:
+                self._tell(self.agenda.now_ns, event, writes)
+            for write in writes:
                 self._carry_out(write)
             if self._warm is not None and self._warm.figures.moved > len(self._moves_ns):
                 more = self._warm.figures.moved - len(self._moves_ns)

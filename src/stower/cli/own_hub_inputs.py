@@ -1,0 +1,140 @@
+"""Reads a hub's own pool, users, configuration and days for `stower hub --pool`.
+
+Ends the program with an error that names the file and the field.
+"""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import zstandard
+
+from stower.assembly import build_engine
+from stower.cli.configuration_files import InputError, read_yaml_document
+from stower.cli.documents import DocumentError, read_documents
+from stower.cli.output import bad_input, progress
+from stower.framework.events import Event
+from stower.framework.plugin import Features
+from stower.model.errors import InvalidObject
+from stower.model.kinds import ApiObject, Pod, PriorityClass, WarmPool
+from stower.model.raw import decode_object
+from stower.record.reader import RecordedEvent, is_recording, read_recording
+from stower.sim.autoscaler import NodeGroup
+from stower.sim.hub_activity import (
+    Session,
+    day_of,
+    is_event_log,
+    read_event_log,
+    read_recorded,
+    read_table,
+    read_users,
+)
+from stower.sim.hub_day import Day
+from stower.sim.hub_policies import Policy
+from stower.sim.own_hub import OwnHub
+
+BYTES_MAX = 1 << 30  # of a file of days, unpacked
+WANTED = (
+    "a CSV table of users (columns arrival and end), JupyterHub's event log, the JSON of its "
+    "GET /hub/api/users, or a recording"
+)
+
+
+def read_own_hub(
+    pool: Path,
+    user: Path | None,
+    config: Path | None,
+    groups: tuple[NodeGroup, ...],
+    slots: int,
+) -> OwnHub:
+    """The hub of these files."""
+    objects = [*_objects(pool, "--pool")]
+    pools = [obj for obj in objects if isinstance(obj, WarmPool)]
+    if len(pools) != 1:
+        raise bad_input(f"--pool {pool}: {len(pools)} WarmPools, want one")
+    users = [obj for obj in _objects(user, "--user") if isinstance(obj, Pod)] if user else []
+    if user and len(users) != 1:
+        raise bad_input(f"--user {user}: {len(users)} pods, want one")
+    priorities = {obj.metadata.name: obj.value for obj in objects if isinstance(obj, PriorityClass)}
+    try:
+        configuration = read_yaml_document(str(config)) if config is not None else None
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    own = OwnHub(pools[0], users[0] if users else None, configuration, groups, slots, priorities)
+    try:
+        own.check()
+    except InvalidObject as error:
+        raise bad_input(f"--pool {pool}: {error}") from None
+    if configuration is not None:
+        try:
+            build_engine(configuration, features=Features(warm_pools=True))
+        except InvalidObject as error:
+            raise bad_input(f"--config {config}: {error}") from None
+    return own
+
+
+def read_own_days(inputs: list[str], own: OwnHub, seeds: range) -> dict[int, Day]:
+    """The day in the file, by seed: what differs is how long nodes take to boot and to pull."""
+    if len(inputs) != 1:
+        raise bad_input(f"DAYS: got {' '.join(inputs) or 'nothing'!r}, want one file: {WANTED}")
+    path = Path(inputs[0])
+    try:
+        with progress("reading"):
+            sessions = _sessions(path, own)
+        days = {seed: day_of(sessions, seed) for seed in seeds}
+        for policy in (Policy("check", "stower", 0),):
+            setup = own.setup(policy, days[seeds[0]])
+            for i, session in enumerate(days[seeds[0]].users):
+                setup.make_user(i, session, "")
+    except InvalidObject as error:
+        raise bad_input(f"{path}: {error}") from None
+    except (OSError, EOFError, UnicodeDecodeError, zstandard.ZstdError) as error:
+        text = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise bad_input(f"{path}: {text}; want {WANTED}") from None
+    return days
+
+
+def _sessions(path: Path, own: OwnHub) -> list[Session]:
+    if is_recording(path):
+        users = own.pool.spec.users
+        assert users is not None
+        return read_recorded(_events(path), users, own.namespace)
+    data = _unpacked(path)
+    head = data.lstrip()[:1]
+    if head not in (b"{", b"["):
+        return read_table(data.decode("utf-8-sig").splitlines())
+    lines = [line for line in data.splitlines() if line.strip()]
+    return read_event_log(lines) if is_event_log(iter(lines)) else read_users(data)
+
+
+def _events(path: Path) -> Iterator[tuple[int, Event]]:
+    for one in read_recording(path):
+        if isinstance(one, RecordedEvent):
+            yield one.at_ns, one.event
+
+
+def _unpacked(path: Path) -> bytes:
+    if path.suffix == ".gz":
+        with gzip.open(path) as packed:
+            data = packed.read(BYTES_MAX + 1)
+    elif path.suffix == ".zst":
+        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as packed:
+            data = packed.read(BYTES_MAX + 1)
+    else:
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)
+    if len(data) > BYTES_MAX:
+        raise InvalidObject("size", f"more than {BYTES_MAX >> 30} GiB", "less")
+    return data
+
+
+def _objects(path: Path, option: str) -> Iterator[ApiObject]:
+    try:
+        for document in read_documents([str(path)]):
+            found = decode_object(document.data)
+            if found is not None:
+                yield found
+    except DocumentError as error:
+        raise bad_input(f"{option}: {error}") from None
+    except InvalidObject as error:
+        raise bad_input(f"{option} {path}: {error}") from None

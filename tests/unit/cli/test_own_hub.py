@@ -1,0 +1,218 @@
+"""A hub's own day from the command line: its users in several forms, its pool, a goal."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from stower.cli.main import app
+from stower.cli.own_hub_runs import find_least
+from stower.sim.hub_activity import day_of, read_event_log, read_table, read_users
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "warm"
+POOL = EXAMPLES / "pool.yaml"
+CONFIG = EXAMPLES / "scheduler.yaml"
+NINE = datetime(2026, 11, 24, 9, 0, tzinfo=UTC)  # a Tuesday
+SCHEMA = "https://schema.jupyter.org/jupyterhub/events/server-action"
+SESSIONS = [(60 * i, 3600 + 600 * (i % 3)) for i in range(24)]  # when, and how long
+# Small nodes that are there soon, so that a day takes little.
+GROUPS = """
+apiVersion: stower.dev/v1
+kind: NodeGroups
+nodeGroups:
+- {name: small, min: 1, allocatable: {cpu: "2", memory: 8Gi, pods: "110"}, pricePerHour: 0.5,
+   bootSeconds: [60, 90], pullSeconds: [60, 90]}
+- {name: large, allocatable: {cpu: "4", memory: 16Gi, pods: "110"}, pricePerHour: 0.9,
+   bootSeconds: [60, 90], pullSeconds: [60, 90]}
+"""
+
+
+def at(seconds: float) -> str:
+    return (NINE + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
+def table() -> str:
+    rows = (f"{at(start)},{at(start + life)}\n" for start, life in SESSIONS)
+    return "arrival,end\n" + "".join(rows)
+
+
+def event_log(schema: str = SCHEMA) -> str:
+    events = [(start, "start", f"u{i}") for i, (start, _) in enumerate(SESSIONS)]
+    events += [(start + life, "stop", f"u{i}") for i, (start, life) in enumerate(SESSIONS)]
+    lines = (
+        {"__timestamp__": at(when), "__schema__": schema, "__schema_version__": 1,
+         "action": action, "username": user, "servername": ""}
+        for when, action, user in sorted(events)
+    )  # fmt: skip
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def users() -> str:
+    servers = ({"started": at(s), "last_activity": at(s + 900)} for s, _ in SESSIONS)
+    return json.dumps([{"name": f"u{i}", "servers": {"": one}} for i, one in enumerate(servers)])
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Path:
+    path = tmp_path / "groups.yaml"
+    path.write_text(GROUPS)
+    return path
+
+
+def ran(*arguments: object) -> tuple[int, str, str]:
+    found = CliRunner().invoke(app, ["hub", *map(str, arguments)])
+    return found.exit_code, found.stdout, found.stderr
+
+
+def cases(*arguments: object) -> list[dict[str, Any]]:
+    code, told, error = ran(*arguments, "-o", "json", "--jobs", "1", "--seeds", "1")
+    assert code == 0, error
+    found: list[dict[str, Any]] = json.loads(told)["cases"]
+    return found
+
+
+@pytest.mark.parametrize("schema", ["hub.jupyter.org/server-action", SCHEMA])
+def test_the_same_day_in_a_table_and_in_a_log_of_events(schema: str) -> None:
+    one = day_of(read_table(table().splitlines()), 1)
+    other = day_of(read_event_log(event_log(schema).encode().splitlines()), 1)
+    assert one == other
+    assert (2 * 3600.0, 24) == (one.length_s, len(one.users))
+    assert int(NINE.timestamp()) * 10**9 == one.starts_ns
+
+
+def test_who_runs_by_the_list_of_users_leaves_when_the_culler_comes() -> None:
+    day = day_of(read_users(users().encode()), 1)
+    assert {(900.0, 900.0 + 3600)} == {(user.active_s, user.life_s) for user in day.users}
+
+
+def test_a_stop_without_a_start_and_a_start_without_a_stop() -> None:
+    lines = event_log().splitlines()
+    first, *rest, last = (line.encode() for line in lines)
+    assert b'"start"' in first
+    assert b'"stop"' in last
+    sessions = read_event_log([*rest, b'{"__schema__": "other", "__timestamp__": 3}'])
+    day = day_of(sessions, 1)
+    assert 24 == len(day.users)
+    assert 2 * day.length_s == max(user.life_s for user in day.users)  # for ever
+
+
+@pytest.mark.behaviour("S1.33")
+def test_a_hubs_own_day(tmp_path: Path, groups: Path) -> None:
+    """Under its own configuration and node groups, and recorded."""
+    day = tmp_path / "day.csv"
+    day.write_text(table())
+    own = (day, "--pool", POOL, "--config", CONFIG, "--node-groups", groups)
+    recording = tmp_path / "day.ndjson.zst"
+    (ours,) = cases(*own, "--policy", "stower", "--placeholders", "2", "--record", recording)
+    assert ("2 placeholders", 24, 0.0) == (
+        ours["case"], ours["users"], 100 - ours["warmPercent"]
+    )  # fmt: skip
+    assert ours["nodeHours"] > ours["cost"] > 3
+    assert [] == ours["broken"]
+    replayed = CliRunner().invoke(app, ["replay", str(recording)])
+    assert (0, True) == (replayed.exit_code, "No difference" in replayed.stdout)
+    # What was recorded is a day, too.
+    (again,) = cases(recording, *own[1:], "--policy", "stower", "--placeholders", "2")
+    assert (24, ours["within10sPercent"]) == (again["users"], again["within10sPercent"])
+
+
+def test_policies_and_numbers_are_compared(tmp_path: Path, groups: Path) -> None:
+    log = tmp_path / "event.log"
+    log.write_text(event_log())
+    numbers = ("--placeholders", "0", "--placeholders", "4")
+    found = cases(log, "--pool", POOL, "--node-groups", groups, *numbers)
+    assert [
+        ("0 placeholders", "z2jh"), ("0 placeholders", "stower"),
+        ("4 placeholders", "z2jh"), ("4 placeholders", "stower"),
+    ] == [(row["case"], row["policy"]) for row in found]  # fmt: skip
+    assert found[3]["within10sPercent"] > found[1]["within10sPercent"]
+
+
+def test_the_least_number_that_meets_a_goal(tmp_path: Path, groups: Path) -> None:
+    day = tmp_path / "day.csv"
+    day.write_text(table())
+    own = (day, "--pool", POOL, "--node-groups", groups, "--seeds", "1", "--jobs", "1")
+    code, told, _ = ran(*own, "--find", "placeholders", "--goal", "90% in 10s", "-o", "json")
+    found = json.loads(told)
+    least, rows = found["found"], {row["placeholders"]: row for row in found["cases"]}
+    assert (0, "90% in 10s") == (code, found["goal"])
+    assert rows[least]["within10sPercent"] >= 90 > rows[least - 1]["within10sPercent"]
+    code, told, _ = ran(*own, "--find", "placeholders", "--goal", "1% within 5 min")
+    assert (0, True) == (code, "No placeholder is needed for 1% in 300s" in told)
+
+
+@given(least=st.integers(0, 3_000), first=st.integers(0, 500), most=st.integers(1, 2_000))
+def test_the_search_finds_the_least(least: int, first: int, most: int) -> None:
+    found, tried = find_least(first, most, lambda count: count >= least)
+    assert found == (least if least <= most else None)
+    assert len(tried) == len(set(tried)) <= 30
+    assert all(0 <= count <= most for count in tried)
+
+
+def test_users_of_several_sizes(tmp_path: Path, groups: Path) -> None:
+    day = tmp_path / "day.csv"
+    rows = (f"{60 * i},{3600 + 60 * i},{'3' if i % 4 else '500m'}\n" for i in range(8))
+    day.write_text("arrival,end,cpu\n" + "".join(rows))
+    (ours,) = cases(day, "--pool", POOL, "--node-groups", groups, "--policy", "stower")
+    assert (8, []) == (ours["users"], ours["broken"])
+    assert ours["cost"] > 0.5 * ours["nodeHours"]  # large ones, too
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1"), ("a,b\n1,2\n", "columns arrival and end"),
+        ("arrival,end\n", "no sessions"), ("arrival,end\n9,5\n", "line 2, end"),
+        ("arrival,end\nsoon,5\n", "line 2, arrival: got \"soon\""),
+        ("arrival,end\n-1,5\n", "line 2, arrival"), ("arrival,end\nnan,5\n", "line 2, arrival"),
+        ("arrival,end,cpu\n1,5,x\n", "line 2.cpu"), ("arrival,end\n1,9e9\n", "at most 31 days"),
+        ("{", "JSON"), ("[3]", "[0]"), ('{"users": 3}', "GET /hub/api/users"),
+        ('[{"servers": {"": {"started": "x"}}}]', "servers[''].started"),
+        ('{"__timestamp__": 3, "__schema__": "server-action"}', "line 1, __timestamp__"),
+        ('{"__timestamp__": "2026-11-24T09:00:00", "__schema__": "server-action"}', "action"),
+    ],
+)  # fmt: skip
+def test_days_that_are_none(text: str, said: str, tmp_path: Path) -> None:
+    day = tmp_path / "day.csv"
+    day.write_text(text)
+    code, _, error = ran(day, "--pool", POOL)
+    assert 2 == code
+    assert said in error
+    assert str(day) in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--pool", POOL), "DAYS: got 'nothing'"),
+        (("--user", POOL), "--user: is for a hub's own days"),
+        (("DAY", "--pool", CONFIG), "0 WarmPools, want one"),
+        (("DAY", "--pool", POOL, "--user", POOL), "0 pods, want one"),
+        (("DAY", "--pool", POOL, "--config", POOL), "5 documents, want one"),
+        (("DAY", "--pool", POOL, "--hubs", "2"), "--hubs"),
+        (("DAY", "--pool", POOL, "--find", "nodes"), "--find: got 'nodes', want placeholders"),
+        (("DAY", "--pool", POOL, "--goal", "9% in 1s"), "--goal: is for --find"),
+        (("DAY", "--pool", POOL, "--find", "placeholders", "--goal", "soon"), "--goal: got 'soon'"),
+        (("DAY", "--pool", POOL, "--record", "r.ndjson", "--seeds", "2"), "--record: want one run"),
+        (("DAY", "--pool", POOL, "--node-groups", "groups.yaml"), "nodeGroups: got \"gpu\""),
+        (("no.csv", "--pool", POOL), "no.csv: No such file"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_do(
+    arguments: tuple[object, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("DAY").write_text(table())
+    tainted = GROUPS.split("- {", maxsplit=1)[0]
+    Path("groups.yaml").write_text(
+        f'{tainted}- {{name: gpu, allocatable: {{cpu: "4", memory: 8Gi}}, '
+        "taints: [{key: gpu, effect: NoSchedule}]}\n"
+    )
+    code, _, error = ran(*arguments)
+    assert 2 == code
+    assert said in error
