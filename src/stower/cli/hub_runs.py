@@ -366,7 +366,7 @@ def engine_inputs(order: Order, day: Day) -> tuple[Mapping[str, Any] | None, Fea
     case = order.cases[0]
     scenario = Scenario(case.name, order.slots, groups=order.groups, hubs=case.hubs, own=order.own)
     setup = setup_of(scenario, case.policy("stower"), day)
-    return setup.configuration, Features(warm_pools=setup.pool is not None)
+    return setup.configuration, Features(warm_pools=bool(setup.pools))
 
 
 def _figures(

@@ -86,7 +86,7 @@ class HubDay:
         self.engine = build_engine(
             setup.configuration,
             seed=day.seed,
-            features=Features(warm_pools=setup.pool is not None),
+            features=Features(warm_pools=bool(setup.pools)),
             contains_errors=False,
         )
         self._sets = [
@@ -114,8 +114,8 @@ class HubDay:
     def run(self) -> Outcome:
         """From the first minute to the last."""
         self._order(self.setup.groups[0], warm=True)
-        if self.setup.pool is not None:
-            self.server.put(self.setup.pool)
+        for pool in self.setup.pools:
+            self.server.put(pool)
         self._is_listed = True
         self._send(Listed((*self.server.list_objects(),)))
         for i, user in enumerate(self.day.users):

@@ -10,12 +10,20 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from stower.model.kinds import Pod, WarmPool
-from stower.model.kinds.warm_pool import Lecture, Packing, Placeholders, Surge, WarmPoolSpec
+from stower.model.kinds.warm_pool import (
+    Lecture,
+    Packing,
+    Placeholders,
+    Surge,
+    WarmPoolSpec,
+    WarmPoolStatus,
+)
 from stower.model.meta import OwnerReference
 from stower.model.selectors import LabelSelector
 from stower.model.times import SECOND_NS, time_text
 from stower.sim.autoscaler import NodeGroup
 from stower.sim.hub_day import Day, User
+from stower.warm.day_profile import profile_of_hours
 
 Json = dict[str, Any]
 
@@ -36,7 +44,7 @@ class Setup(NamedTuple):
     """What a day is run with. `settings`: how many placeholders are wanted, by the namespaces of
     hubs; `make_user`: of a number, a session and the time of its arrival; `make_placeholder`: of a
     StatefulSet: of a number, a uid, a time and a namespace; `image`: the users'; `spec`: what the
-    laws hold Stower to; `pool`: one that is an object."""
+    laws hold Stower to; `pools`: those that are objects."""
 
     configuration: Json | None
     settings: Mapping[str, Placeholders]
@@ -45,7 +53,7 @@ class Setup(NamedTuple):
     groups: tuple[NodeGroup, ...]
     image: str = IMAGE
     spec: WarmPoolSpec = WarmPoolSpec()
-    pool: WarmPool | None = None
+    pools: tuple[WarmPool, ...] = ()
 
 
 class OwnHub(Protocol):
@@ -95,7 +103,9 @@ class Scenario(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Who places pods, and how many placeholders there are. `told`: the timetable is known."""
+    """Who places pods, and how many placeholders there are. `told`: the timetable is known;
+    `profile`: how many users came in each hour of other days (UTC), where the pool has learned
+    that, and `profile_s`: for how many seconds of it room is held."""
 
     name: str
     rules: str  # default, z2jh or stower
@@ -103,6 +113,8 @@ class Policy(msgspec.Struct, frozen=True):
     told: bool = False
     surge_s: int = 0
     packing: Packing = Packing()
+    profile: tuple[float, ...] = ()
+    profile_s: int = 0
 
     @property
     def has_own_placeholders(self) -> bool:
@@ -122,8 +134,19 @@ def setup_of(scenario: Scenario, policy: Policy, day: Day) -> Setup:
             f"jupyter-{i}", f"jupyter-{i}", labels, created, 0, namespaces[i % len(namespaces)]
         )
 
-    groups = scenario.node_groups()
-    return Setup(_configuration(policy, settings), settings, make_user, _make_placeholder, groups)
+    groups, pools = scenario.node_groups(), _pools(policy, settings)
+    learned = profile_of_hours([*policy.profile]) if policy.profile else None
+    objects = []
+    for pool in pools if learned else ():
+        meta = {"name": pool.pop("name"), "namespace": pool.pop("namespace")}
+        meta["uid"] = meta["namespace"]
+        found = msgspec.convert({"metadata": meta, "spec": pool}, WarmPool)
+        status = WarmPoolStatus(profile=learned)
+        objects.append(msgspec.structs.replace(found, status=status))
+    return Setup(
+        _configuration(policy, [] if learned else pools), settings, make_user, _make_placeholder,
+        groups, pools=tuple(objects),
+    )  # fmt: skip
 
 
 def _settings(scenario: Scenario, policy: Policy, day: Day) -> dict[str, Placeholders]:
@@ -139,7 +162,12 @@ def _settings(scenario: Scenario, policy: Policy, day: Day) -> dict[str, Placeho
         )
         count = policy.placeholders // hubs + (i < policy.placeholders % hubs)
         surge = Surge(hold_seconds=policy.surge_s)
-        found[namespace] = Placeholders(replicas=count, lectures=lectures or None, surge=surge)
+        found[namespace] = Placeholders(
+            replicas=count,
+            lectures=lectures or None,
+            surge=surge,
+            profile_seconds=policy.profile_s,
+        )
     return found
 
 
@@ -158,22 +186,27 @@ def profile_of(rules: str, name: str) -> Json:
     return {"schedulerName": name, **(z2jh if rules != "default" else {})}
 
 
-def _configuration(policy: Policy, settings: Mapping[str, Placeholders]) -> Json:
+def _pools(policy: Policy, settings: Mapping[str, Placeholders]) -> list[Json]:
+    """Of each hub, where the policy is ours."""
+    template = {"metadata": {"labels": PLACEHOLDER}, "spec": _spec(-10)}
+    return [
+        {
+            "name": "users",
+            "namespace": namespace,
+            "users": {"matchLabels": USER},
+            "nodeSelector": NODE_LABELS,
+            "images": {"names": [IMAGE]},
+            "packing": msgspec.to_builtins(policy.packing),
+            "placeholders": {**msgspec.to_builtins(one), "template": template},
+        }
+        for namespace, one in settings.items()
+        if policy.has_own_placeholders
+    ]
+
+
+def _configuration(policy: Policy, pools: list[Json]) -> Json:
     profile = profile_of(policy.rules, HUB)
-    if policy.rules == "stower":
-        template = {"metadata": {"labels": PLACEHOLDER}, "spec": _spec(-10)}
-        pools = [
-            {
-                "name": "users",
-                "namespace": namespace,
-                "users": {"matchLabels": USER},
-                "nodeSelector": NODE_LABELS,
-                "images": {"names": [IMAGE]},
-                "packing": msgspec.to_builtins(policy.packing),
-                "placeholders": {**msgspec.to_builtins(one), "template": template},
-            }
-            for namespace, one in settings.items()
-        ]
+    if pools:
         profile["pluginConfig"] = [
             Z2JH_FIT, {"name": "WarmCapacity", "args": {"pools": pools}},
         ]  # fmt: skip

@@ -76,7 +76,7 @@ class OwnHub(msgspec.Struct, frozen=True):
             configuration = configuration_with(profile_of(policy.rules, self._scheduler_name()))
         return Setup(
             configuration, {self.namespace: count}, self._make_user, self._make_placeholder,
-            self._node_groups(), self._image(), spec, pool if is_ours else None,
+            self._node_groups(), self._image(), spec, (pool,) if is_ours else (),
         )  # fmt: skip
 
     def _spec(self, count: Placeholders) -> WarmPoolSpec:

@@ -186,6 +186,8 @@ class WarmCapacity:
             return
         pool, role = self._known[uid] = found
         pool.put(pod, role)
+        if role is Role.USER and pool.arrivals is not None:
+            pool.arrivals.count(uid, pool.came_ns[uid], now_ns)
         if role is Role.PULLER:
             self._check_puller_node(pod, pool)
         elif role is Role.PLACEHOLDER:
@@ -521,7 +523,11 @@ class WarmCapacity:
     def _count_wanted(self, pool: Pool, now_ns: int) -> int:
         if not pool.has_own_placeholders:
             return len(pool.placeholders)
-        return count_wanted(pool.spec.placeholders, pool.users, pool.came_ns, now_ns)
+        spec, profiled = pool.spec.placeholders, 0
+        if pool.arrivals is not None:
+            pool.arrivals.advance(now_ns)
+            profiled = pool.arrivals.reserve(now_ns, spec.profile_seconds)
+        return count_wanted(spec, pool.users, pool.came_ns, now_ns, profiled)
 
     # What is asked of every companion
 

@@ -33,6 +33,7 @@ def pool_status(
         expected=expected_text(pool, nodes, state, waiting, pending),
         problem=pool.problem or pool.fault,
         draining=pool.draining or None, moves=tuple(pool.moves) or None,
+        profile=pool.arrivals.profile if pool.arrivals is not None else None,
     )  # fmt: skip
 
 

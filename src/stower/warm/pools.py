@@ -11,6 +11,7 @@ from stower.model.kinds.warm_pool import Move, WarmPoolSpec
 from stower.model.selectors import LabelSelector
 from stower.model.taints import Toleration
 from stower.model.times import SECOND_NS, time_ns
+from stower.warm.day_profile import ArrivalCounter
 
 # The label of placeholders that we keep ourselves: the name of their pool.
 POOL_LABEL = "stower.dev/warm-pool"
@@ -48,6 +49,9 @@ class Pool:
         self.tolerations: tuple[Toleration, ...] | None = None
         self.draining: tuple[str, ...] = ()  # nodes that are to empty
         self.kept: dict[str, str] = {}  # nodes that cannot be emptied, with the reason
+        self.arrivals: ArrivalCounter | None = None  # where the pool wants them counted
+        if spec.placeholders.profile_seconds:
+            self.arrivals = ArrivalCounter(obj.status.profile if obj is not None else None)
         self.moves: list[Move] = list(obj.status.moves or ()) if obj is not None else []
 
     @property

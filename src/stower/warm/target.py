@@ -28,10 +28,13 @@ def count_wanted(
     users: Mapping[str, Pod],
     came_ns: Mapping[str, int],
     now_ns: int,
+    profiled: int = 0,
 ) -> int:
-    """The number, at most `replicas_max`. `users` and when they came, by uid."""
+    """The number, at most `replicas_max`. `users` and when they came, by uid; `profiled`: how many
+    the profile of other days wants."""
     base = max(
         placeholders.replicas,
+        profiled,
         ceil(len(users) * placeholders.percent_of_users / 100),
         _count_arriving(placeholders, came_ns, now_ns),
     )  # fmt: skip

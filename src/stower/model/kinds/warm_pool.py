@@ -71,8 +71,9 @@ class Placeholders(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """Pods that reserve room: pods that `selector` matches, and the wanted number of pods created
     from `template`.
 
-    The wanted number is the largest of `replicas`, `percent_of_users`, and the arrivals per second
-    of the last hour times `readiness_seconds`; plus lectures and surges; plus one node's worth for
+    The wanted number is the largest of `replicas`, `percent_of_users`, the arrivals per second of
+    the last hour times `readiness_seconds`, and what those want who came within `profile_seconds`
+    of this time on other days; plus lectures and surges; plus one node's worth for
     each node without its images after `stuck_after_seconds`. At most `replicas_max`.
     """
 
@@ -81,6 +82,7 @@ class Placeholders(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     replicas: Count = 0
     percent_of_users: Percent = 0
     readiness_seconds: Seconds = 0
+    profile_seconds: Seconds = 0
     lectures: tuple[Lecture, ...] | None = None
     surge: Surge = Surge()
     stuck_after_seconds: Seconds = 330
@@ -164,12 +166,23 @@ class WarmNodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     reason: str = ""
 
 
+class DayProfile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """When users arrive. `hours`: the mean number for each hour of the day (UTC), in hundredths;
+    `days`: of how many days that is; `count`: arrivals of the hour that runs, up to `until`."""
+
+    hours: tuple[int, ...] = ()
+    days: tuple[int, ...] = ()
+    count: int = 0
+    until: str = ""
+
+
 class WarmPoolStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The state of the pool. Numbers are None before a scheduler has looked at the pool, never
     after: a column of kubectl shows 0. `placed`: placeholders on nodes that users can use;
     `unusable`: those on other nodes; `node_states`: of nodes that are not ready, or are not
     emptied, 100 at most; `expected`: which scaling is expected, and what pods wait for; `problem`:
-    why placeholders are missing, if the API rejects them."""
+    why placeholders are missing, if the API rejects them; `profile`: what was learned, with
+    `profile_seconds` alone."""
 
     nodes: int | None = None
     ready_nodes: int | None = None
@@ -184,6 +197,7 @@ class WarmPoolStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     problem: str = ""
     draining: tuple[str, ...] | None = None
     moves: tuple[Move, ...] | None = None
+    profile: DayProfile | None = None
 
 
 class WarmPool(msgspec.Struct, frozen=True, omit_defaults=True):
