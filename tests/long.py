@@ -53,7 +53,7 @@ ROWS: Final = (
     Row("seeds-rivals", 10, faults("--only devices,rivals --seeds 3000"),
         "3,000, some 200 of them with two schedulers that want the same devices"),
     Row("seeds-vms", 10, faults("--only devices,vms --seeds 500"), "500 with VMs"),
-    Row("seeds-warm", 10, faults("--only devices,warm --seeds 300"), "300 with warm pools"),
+    Row("seeds-warm", 10, faults("--only devices,warm --seeds 500"), "500 with warm pools"),
     Row("steps", 30, faults("--only plain --nodes 100 --pods 200000 --until 240h --seeds 2"),
         "clusters of 100 nodes for ten days, more than 1,000,000 steps"),
     Row("soak", 31, "python -m tests.contract.soak 30",

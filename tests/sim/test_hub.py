@@ -16,7 +16,10 @@ from stower.sim.autoscaler import NodeGroup
 from stower.sim.hub import HubDay
 from stower.sim.hub_day import draw_day
 from stower.sim.hub_policies import Policy, Scenario
+from stower.state.pod_entry import PodEntry
 from stower.warm.moves import NO_PLAN, Planner
+from stower.warm.placeholders import PlaceholderManager
+from stower.warm.pools import Pool
 from stower.warm.repositioning import Repositioner
 
 SEEDS = 1
@@ -141,6 +144,11 @@ def nothing(*_: object) -> None:
     """What a plugin that has no say says."""
 
 
+def count_all(_: object, pool: Pool, entries: list[PodEntry], nodes: object) -> int:
+    """Placeholders count wherever they are."""
+    return len(entries)
+
+
 # Bugs, and the law that tells each.
 BUGS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     "placeholders give no way": (
@@ -156,6 +164,9 @@ BUGS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     "moves have no limit": ("moves", [(Repositioner, "_recent_moves", lambda *_: ([], []))]),
     "nothing is drained": ("emptied", [(Planner, "plan_drain", lambda *_: NO_PLAN)]),
     "nodes are unneeded at once": ("pulling", [(autoscaler, "UNNEEDED_NS", 0)]),
+    "dead nodes hold headroom": (
+        "headroom", [(PlaceholderManager, "count_useful", count_all)],
+    ),
     "nodes are never full": (
         "room", [(NodeResourcesFit, f, nothing) for f in ("filter", "passes", "filter_row")],
     ),
@@ -170,7 +181,8 @@ def test_a_bug_breaks_its_law(bug: str, monkeypatch: pytest.MonkeyPatch) -> None
     broken = ""
     for seed in range(4):
         day = draw_day(seed, lectures=True)
-        broken = HubDay(day, Scenario("t"), Policy("ours", "stower", 20)).run().broken
+        dead = 0.3 if law == "headroom" else 0.0
+        broken = HubDay(day, Scenario("t", dead=dead), Policy("ours", "stower", 20)).run().broken
         if broken:
             break
     assert law == broken.partition(": ")[2].partition(": ")[0]

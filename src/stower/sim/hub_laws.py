@@ -14,6 +14,7 @@ from stower.sim.checkers.checker import ViolationError
 from stower.sim.server import Server
 
 # A node that users have left is rid of its placeholders by then: moves are no more than 6 a minute.
+PERIOD_NS: Final = 10 * SECOND_NS  # placeholders are counted so often
 EMPTIED_NS: Final = 600 * SECOND_NS
 MINUTE_NS: Final = 60 * SECOND_NS
 
@@ -181,6 +182,40 @@ class PullingNodes(Law):
             raise self.violation(f"{machine.name} is removed while it pulls images")
 
 
+class Headroom(Law):
+    """There are as many placeholders as are wanted at least: without a node, or on one that users
+    can use. Those on a node that should have had its images do not count."""
+
+    name = "headroom"
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self._since_ns: int | None = None
+
+    def check(self) -> None:
+        """How long there were too few."""
+        hub, now_ns = self.hub, self.hub.agenda.now_ns
+        how = hub.spec.placeholders
+        machines, useful = hub.autoscaler.machines, 0
+        for pod in hub.server.all(Pod).values():
+            machine = machines.get(pod.spec.node_name)
+            is_stuck = (
+                machine is not None
+                and not self.is_ready(machine)
+                and now_ns - machine.ready_ns > how.stuck_after_seconds * SECOND_NS + PERIOD_NS
+            )
+            useful += not (hub.is_user(pod) or is_stuck)
+        if useful >= min(how.replicas, how.replicas_max):
+            self._since_ns = None
+            return
+        self._since_ns = self._since_ns or now_ns
+        if now_ns - self._since_ns > 2 * PERIOD_NS:
+            raise self.violation(
+                f"{useful} placeholders are of use to somebody, want {how.replicas}, for "
+                f"{(now_ns - self._since_ns) / SECOND_NS:g} s"
+            )
+
+
 class Room(Law):
     """No node holds more than it has room for."""
 
@@ -194,4 +229,6 @@ class Room(Law):
                 raise self.violation(f"the pods on {machine.name} request more than it has")
 
 
-LAWS: Final[tuple[type[Law], ...]] = (UserWaits, ReadyNodes, Moves, EmptyNodes, PullingNodes, Room)
+LAWS: Final[tuple[type[Law], ...]] = (
+    UserWaits, ReadyNodes, Moves, EmptyNodes, PullingNodes, Headroom, Room,
+)  # fmt: skip

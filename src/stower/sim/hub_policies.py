@@ -145,7 +145,8 @@ def setup_of(scenario: Scenario, policy: Policy, day: Day) -> Setup:
         objects.append(msgspec.structs.replace(found, status=status))
     return Setup(
         _configuration(policy, [] if learned else pools), settings, make_user, _make_placeholder,
-        groups, pools=tuple(objects),
+        groups, spec=WarmPoolSpec(placeholders=Placeholders(replicas=policy.placeholders)),
+        pools=tuple(objects),
     )  # fmt: skip
 
 
