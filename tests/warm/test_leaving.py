@@ -2,6 +2,7 @@
 
 import math
 import random
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_a_pool_may_want_the_most_users() -> None:
 
 
 def test_who_was_active_just_now_stays_as_long_as_anybody() -> None:
-    assert "n1" == two_nodes(Hub(), 0, 60, 500).user()
+    assert "n1" == two_nodes(Hub(), 0, 60, 290).user()
 
 
 def test_who_should_be_gone_long_since_is_not_culled() -> None:
@@ -70,24 +71,32 @@ def test_the_annotation_has_the_name_that_the_pool_says() -> None:
     assert "n1" == hub.user()
 
 
-def slow_extra_seconds(how: Packing, idle_s: list[float], active: int) -> float:
+def survival(how: Packing, age_s: float) -> float:
+    ratio = math.log(max(age_s, 1) / how.session_seconds) / 0.8
+    return max(1e-9, 1 - NormalDist().cdf(ratio))
+
+
+def slow_gone(how: Packing, age_s: float, at_s: float) -> float:
+    """The chance that a user who is active at an age is gone after a time."""
+
+    def stopped(seconds: float) -> float:
+        return 1 - survival(how, age_s + seconds) / survival(how, age_s)
+
+    culled = stopped(max(0.0, at_s - how.cull_seconds - how.cull_every_seconds / 2))
+    own = how.stop_percent / 100
+    return own * stopped(at_s) + (1 - own) * culled
+
+
+def slow_extra_seconds(how: Packing, idle_s: list[float], ages_s: list[float]) -> float:
     """How long one more is alone, by the definition."""
     total = 0.0
     for step in range(STEPS):
         at_s = (step + 0.5) * STEP_S
-
-        def gone(at_s: float = at_s) -> float:
-            stops = 1 - math.exp(-at_s / how.session_seconds)
-            late_s = at_s - how.cull_seconds - how.cull_every_seconds / 2
-            culled = 1 - math.exp(-late_s / how.session_seconds) if late_s > 0 else 0.0
-            own = how.stop_percent / 100
-            return own * stops + (1 - own) * culled
-
-        all_gone = gone() ** active
+        all_gone = math.prod(slow_gone(how, age_s // STEP_S * STEP_S, at_s) for age_s in ages_s)
         for one in idle_s:
             chance = (one + at_s - how.cull_seconds) / how.cull_every_seconds
             all_gone *= min(1.0, max(0.0, chance))
-        total += all_gone * (1 - gone()) * STEP_S
+        total += all_gone * (1 - slow_gone(how, 0, at_s)) * STEP_S
     return total
 
 
@@ -99,13 +108,15 @@ def test_it_is_the_time_for_which_one_more_is_alone(seed: int) -> None:
     want = []
     for n in range(4):
         hub.node(f"n{n}", 20)
-        idle_s = [chance.uniform(600, 4700) // 1 for _ in range(chance.randint(0, 5))]
-        active = chance.randint(0, 4)
+        idle_s = [chance.uniform(300, 4700) // 1 for _ in range(chance.randint(0, 5))]
+        ages_s = [chance.uniform(0, 30_000) // 1 for _ in range(chance.randint(0, 4))]
         for i, seconds in enumerate(idle_s):
             idle(hub, f"idle{n}-{i}", seconds, f"n{n}")
-        for i in range(active):
-            hub.pod(f"active{n}-{i}", USER, f"n{n}")
-        want.append(slow_extra_seconds(hub.pool.spec.packing, idle_s, active))
+        for i, age_s in enumerate(ages_s):
+            at = time_text(hub.now_ns - int(age_s * SECOND_NS))
+            hub.pod(f"active{n}-{i}", USER, f"n{n}", creationTimestamp=at)
+        ages_s = [min(age_s, (STEPS - 1) * STEP_S) for age_s in ages_s]
+        want.append(slow_extra_seconds(hub.pool.spec.packing, idle_s, ages_s))
     state = hub.engine.state
     rows = np.array([state.row_of(f"n{n}") for n in range(4)])
     found = extra_seconds(state, hub.pool, (hub.pool,), rows)

@@ -36,7 +36,7 @@ from stower.sim.server import OK, Change, Server
 SCAN_NS: Final = 10 * SECOND_NS
 LOOK_NS: Final = 30 * SECOND_NS
 MINUTE_NS: Final = 60 * SECOND_NS
-ACTIVITY_NS: Final = 600 * SECOND_NS  # so much later a hub says that a user is idle
+ACTIVITY_NS: Final = 300 * SECOND_NS  # so much later a hub says that a user is idle
 # What is told of a step of the engine: when, which event, what was written.
 Tell = Callable[[int, Event, Sequence[Write]], None]
 

@@ -10,7 +10,7 @@ Source: packing by expected emptying times, docs/measurements.md.
 
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import chain
+from math import erfc, sqrt
 from typing import Final
 
 import numpy as np
@@ -21,44 +21,62 @@ from stower.model.times import SECOND_NS
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.warm.pools import Pool
-from stower.warm.sharing import users_on
 
 Floats = npt.NDArray[np.float64]
 
 STEP_S: Final = 300
 STEPS: Final = 72  # six hours
+TIMES_S: Final[Floats] = np.linspace(0.5, STEPS - 0.5, STEPS) * STEP_S
+SPREAD: Final = 0.8  # of the logarithms of times for which users are active
 LEAST: Final = 1e-9  # of a chance: its logarithm is wanted
 
 
 def extra_seconds(state: ClusterState, pool: Pool, pools: Iterable[Pool], rows: Ints) -> Ints:
     """int64[rows]: for how many seconds a new user of the pool is expected to be on the node alone.
     `pools`: those whose users count."""
-    how, pools = pool.spec.packing, [*pools]
-    times_s = (np.arange(STEPS) + 0.5) * STEP_S
-    active = users_on(state, pools)[rows].astype(np.float64)
+    how, now_ns = pool.spec.packing, state.now_ns
+    active = np.zeros((len(rows), STEPS))  # users by their ages
     gone = np.zeros((len(rows), STEPS))  # logarithms of the chance that all of a node's users are
     grace_s = 2 * how.cull_every_seconds  # who is there later than that is not culled
     where = {row: i for i, row in enumerate(rows.tolist())}
-    for uid, last_ns in chain.from_iterable(one.last_active_ns.items() for one in pools):
-        entry, idle_s = state.pods.get(uid), (state.now_ns - last_ns) / SECOND_NS
-        i = where.get(entry.row, -1) if entry is not None else -1
-        if i >= 0 and how.idle_after_seconds <= idle_s <= how.cull_seconds + grace_s:
-            active[i] -= 1
-            is_gone = (times_s - (how.cull_seconds - idle_s)) / how.cull_every_seconds
-            gone[i] += np.log(np.clip(is_gone, LEAST, 1))
-    gone += np.maximum(active, 0)[:, None] * np.log(_gone_after(how))
-    alone = np.exp(gone) * (1 - _gone_after(how))
+    for one in pools:
+        for uid, came_ns in one.came_ns.items():
+            entry = state.pods.get(uid)
+            i = where.get(entry.row, -1) if entry is not None else -1
+            if i < 0:
+                continue
+            idle_s = (now_ns - one.last_active_ns.get(uid, now_ns)) / SECOND_NS
+            if how.idle_after_seconds <= idle_s <= how.cull_seconds + grace_s:
+                is_gone = (TIMES_S - (how.cull_seconds - idle_s)) / how.cull_every_seconds
+                gone[i] += np.log(np.clip(is_gone, LEAST, 1))
+            else:
+                age = (now_ns - came_ns) // (STEP_S * SECOND_NS)
+                active[i, min(max(age, 0), STEPS - 1)] += 1
+    chances = _gone_after(how)
+    alone = np.exp(gone + active @ np.log(chances)) * (1 - chances[0])
     found: Ints = (alone.sum(axis=1) * STEP_S).astype(np.int64)
     return found
 
 
 @lru_cache(maxsize=16)
 def _gone_after(how: Packing) -> Floats:
-    """The chance that a user who is active now is gone after each step."""
-    ages_s = (np.arange(STEPS) + 0.5) * STEP_S
-    stops = 1 - np.exp(-ages_s / how.session_seconds)
-    culled_s = np.maximum(0.0, ages_s - how.cull_seconds - how.cull_every_seconds / 2)
-    culled = 1 - np.exp(-culled_s / how.session_seconds)
+    """The chance that a user of an age (rows) who is active now is gone after a time (columns)."""
+    ages_s: Floats = np.arange(STEPS, dtype=np.float64)[:, None] * STEP_S
+    stopped = 1 - _still_active(how, ages_s, TIMES_S)
+    culled_s: Floats = np.maximum(0, TIMES_S - how.cull_seconds - how.cull_every_seconds / 2)
+    culled = 1 - _still_active(how, ages_s, culled_s)
     own = how.stop_percent / 100
-    chance: Floats = np.clip(own * stops + (1 - own) * culled, LEAST, 1)
+    chance: Floats = np.clip(own * stopped + (1 - own) * culled, LEAST, 1)
     return chance
+
+
+def _still_active(how: Packing, ages_s: Floats, times_s: Floats) -> Floats:
+    """The chance that who is active at an age is so after a time: by a log-normal distribution."""
+    found: Floats = _survival(how, ages_s + times_s) / _survival(how, ages_s)
+    return found
+
+
+def _survival(how: Packing, ages_s: Floats) -> Floats:
+    ratio = np.log(np.maximum(ages_s, 1) / how.session_seconds) / (SPREAD * sqrt(2))
+    found: Floats = np.maximum(LEAST, 0.5 * np.vectorize(erfc)(ratio))
+    return found

@@ -123,15 +123,15 @@ class Packing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     for one more for the shortest time, by when users are expected to leave: the same as Users where
     nobody is known to be idle. `last_activity_annotation`: of users' pods, an RFC 3339 time, as
     last_activity of JupyterHub; who was last active longer ago than `idle_after_seconds` leaves
-    `cull_seconds` after that, or up to `cull_every_seconds` later; others are active for
-    `session_seconds` more on average, and `stop_percent` of them stop their servers themselves."""
+    `cull_seconds` after that, or up to `cull_every_seconds` later; half of all are active for
+    `session_seconds` or longer, and `stop_percent` of them stop their servers themselves."""
 
     mode: Literal["Leaving", "Users"] = "Leaving"
     last_activity_annotation: AnnotationName = "hub.jupyter.org/last-activity"
-    idle_after_seconds: Seconds = 600
+    idle_after_seconds: Seconds = 300
     cull_seconds: Seconds = 3_600
     cull_every_seconds: Annotated[int, msgspec.Meta(ge=1, le=DAY_SECONDS)] = 600
-    session_seconds: Annotated[int, msgspec.Meta(ge=60, le=DAY_SECONDS)] = 7_200
+    session_seconds: Annotated[int, msgspec.Meta(ge=60, le=DAY_SECONDS)] = 3_600
     stop_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 30
 
 
