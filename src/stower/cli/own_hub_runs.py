@@ -8,7 +8,7 @@ from stower.cli.output import bad_input
 
 GOAL: Final = "99.5% in 10s"
 COUNT_MAX: Final = 2_000
-FORM: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*(?:with)?in\s*(\d+(?:\.\d+)?)\s*(s|min|m)?\s*")
+FORM: Final = re.compile(r"(\d+(?:\.\d+)?) ?% ?(?:with)?in ?(\d+(?:\.\d+)?) ?(s|min|m)?")
 SECONDS: Final = {"": 1, "s": 1, "m": 60, "min": 60}
 
 
@@ -25,7 +25,7 @@ class Goal(NamedTuple):
 
 def read_goal(text: str) -> Goal:
     """A goal of `99.5% in 10s`. Ends the program for what is none."""
-    found = FORM.fullmatch(text)
+    found = FORM.fullmatch(" ".join(text.split()))
     if found is None or float(found[1]) > 100:
         raise bad_input(f"--goal: got {text!r}, want a goal such as '99.5% in 10s'")
     return Goal(float(found[1]), float(found[2]) * SECONDS[found[3] or ""])

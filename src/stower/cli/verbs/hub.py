@@ -62,7 +62,7 @@ The exit code is 1 if a law is broken.
 
 @with_arguments(HubArguments)
 def run(given: HubArguments) -> None:
-    """Compare waits and node hours of placement policies on days of a JupyterHub."""
+    """Compare waits and node hours of placement policies on simulated days of a JupyterHub."""
     seeds = given.seeds
     if seeds is None:
         seeds = 1 if given.record is not None else SEEDS if given.pool is None else OWN_SEEDS
