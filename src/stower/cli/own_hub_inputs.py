@@ -4,6 +4,7 @@ Ends the program with an error that names the file and the field.
 """
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,13 +83,15 @@ def read_own_days(inputs: list[str], own: OwnHub, seeds: range) -> dict[int, Day
         with progress("reading"):
             sessions = _sessions(path, own)
         days = {seed: day_of(sessions, seed) for seed in seeds}
-        for policy in (Policy("check", "stower", 0),):
-            setup = own.setup(policy, days[seeds[0]])
-            for i, session in enumerate(days[seeds[0]].users):
-                setup.make_user(i, session, "")
+        first = days[seeds[0]]
+        make_user = own.setup(Policy("check", "stower", 0), first).make_user
+        for i, session in enumerate(first.users):
+            if session.requests and not own.fits(make_user(i, session, "")):
+                want = "requests that a node of one of the groups takes"
+                raise InvalidObject("cpu, memory", dict(session.requests), want)
     except InvalidObject as error:
         raise bad_input(f"{path}: {error}") from None
-    except (OSError, EOFError, UnicodeDecodeError, zstandard.ZstdError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error, zstandard.ZstdError) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise bad_input(f"{path}: {text}; want {WANTED}") from None
     return days
@@ -118,7 +121,11 @@ def _unpacked(path: Path) -> bytes:
         with gzip.open(path) as packed:
             data = packed.read(BYTES_MAX + 1)
     elif path.suffix == ".zst":
-        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as packed:
+        unpacker = zstandard.ZstdDecompressor()
+        with (
+            path.open("rb") as file,
+            unpacker.stream_reader(file, read_across_frames=True) as packed,
+        ):
             data = packed.read(BYTES_MAX + 1)
     else:
         with path.open("rb") as file:

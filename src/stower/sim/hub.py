@@ -109,7 +109,9 @@ class HubDay:
         self._is_stepping = False
         self._is_listed = False  # before that, the engine knows of nothing
         self._told: set[str] = set()  # uids of pods that were seen on their nodes
-        self._laws = [law(self) for law in laws] if policy.has_own_placeholders else []
+        self._laws = (
+            [law(self) for law in laws] if policy.has_own_placeholders and setup.has_laws else []
+        )
 
     def run(self) -> Outcome:
         """From the first minute to the last."""

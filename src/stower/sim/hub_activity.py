@@ -24,6 +24,7 @@ from stower.sim.hub_day import EPOCH_NS, Day, User, draw_nodes
 
 HOUR_S: Final = 3600.0
 DAYS_MAX: Final = 31
+LAST_S: Final = 7_258_118_400  # 2200-01-01
 USERS_MAX: Final = 200_000
 # Columns of a table: seconds since any moment, or RFC 3339 times.
 ARRIVALS: Final = ("arrival", "arrival_s", "start", "started")
@@ -47,30 +48,34 @@ class Session(msgspec.Struct, frozen=True):
 def read_table(lines: Iterable[str]) -> list[Session]:
     """Sessions of a CSV table with a header. Raises InvalidObject with line and column."""
     reader = csv.DictReader(lines)
+    try:
+        return [*_table_sessions(reader)]
+    except csv.Error as error:
+        raise InvalidObject(f"line {reader.line_num}", str(error), "a CSV table") from None
+
+
+def _table_sessions(reader: "csv.DictReader[str]") -> Iterator[Session]:
     names = reader.fieldnames or []
     start, end = _column(names, ARRIVALS), _column(names, (*ENDS, *LIVES))
     if not start or not end:
         raise InvalidObject("line 1", ",".join(names), COLUMNS)
     active = _column(names, ACTIVE)
-    found = []
-    try:
-        for row in reader:
-            at = f"line {reader.line_num}"
-            start_s = _moment(row, start, at)
-            end_s = _moment(row, end, at) if row.get(end) else math.inf
-            end_s += start_s if end in LIVES else 0
-            active_s = _moment(row, active, at) if row.get(active) else math.inf
-            active_s -= start_s if active == "last_activity" else 0
-            if end_s < start_s:
-                raise InvalidObject(f"{at}, {end}", row[end], f"a time after {start}")
-            requests = tuple((name, text) for name in RESOURCES if (text := row.get(name)))
-            parse_list(dict(requests), at)
-            found.append(Session(start_s, end_s, max(0.0, active_s), requests))
-            if len(found) > USERS_MAX:
-                raise InvalidObject(at, len(found), f"at most {USERS_MAX:,} sessions")
-    except csv.Error as error:
-        raise InvalidObject(f"line {reader.line_num}", str(error), "a CSV table") from None
-    return found
+    for count, row in enumerate(reader, 1):
+        at = f"line {reader.line_num}"
+        if count > USERS_MAX:
+            raise InvalidObject(at, count, f"at most {USERS_MAX:,} sessions")
+        start_s = _moment(row, start, at)
+        end_s = _moment(row, end, at) if row.get(end) else math.inf
+        end_s += start_s if end in LIVES else 0
+        active_s = _moment(row, active, at) if row.get(active) else math.inf
+        active_s -= start_s if active == "last_activity" else 0
+        if end_s < start_s:
+            raise InvalidObject(f"{at}, {end}", row[end], f"a time after {start}")
+        requests = tuple((name, text) for name in RESOURCES if (text := row.get(name)))
+        for name, quantity in parse_list(dict(requests), at).items():
+            if quantity.sign < 0:
+                raise InvalidObject(f"{at}, {name}", row[name], "a quantity of at least 0")
+        yield Session(start_s, end_s, max(0.0, active_s), requests)
 
 
 def read_event_log(lines: Iterable[bytes]) -> list[Session]:
@@ -100,7 +105,7 @@ def read_users(document: bytes) -> list[Session]:
     """Sessions of the servers that run by JupyterHub's list of users. Raises InvalidObject."""
     try:
         users = msgspec.json.decode(document)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidObject("users", str(error), "the JSON of GET /hub/api/users") from None
     if isinstance(users, dict):  # a page of them, or one
         users = users.get("users") or users.get("items") or [users]
@@ -163,6 +168,8 @@ def day_of(sessions: Sequence[Session], seed: int) -> Day:
     first_s = min(session.start_s for session in sessions) // HOUR_S * HOUR_S
     ends = [s.end_s for s in sessions if math.isfinite(s.end_s)]
     last_s = max([*ends, *(s.start_s for s in sessions)])
+    if last_s >= LAST_S:
+        raise InvalidObject("DAY", f"{last_s:.0f} s", "times before the year 2200")
     length_s = max(HOUR_S, math.ceil((last_s - first_s) / HOUR_S) * HOUR_S)
     if length_s > DAYS_MAX * 24 * HOUR_S:
         raise InvalidObject("DAY", f"{length_s / 86_400:.0f} days", f"at most {DAYS_MAX} days")
@@ -205,7 +212,7 @@ def _time_s(text: object, at: str) -> float:
 def _object(line: bytes, at: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidObject(at, line[:80].decode("utf-8", "replace"), "a JSON object")

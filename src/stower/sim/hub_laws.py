@@ -146,6 +146,8 @@ class EmptyNodes(Law):
     def check(self) -> None:
         """How long each could have been emptied."""
         how = self.hub.spec.repositioning
+        if self.hub.spec.placeholders.placement == "Spread":  # the newest node is kept
+            return
         if how.mode != "Drain" or min(how.per_minute, how.burst, how.in_flight, how.per_node) < 6:
             return
         hub, scaler = self.hub, self.hub.autoscaler

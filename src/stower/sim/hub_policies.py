@@ -44,7 +44,8 @@ class Setup(NamedTuple):
     """What a day is run with. `settings`: how many placeholders are wanted, by the namespaces of
     hubs; `make_user`: of a number, a session and the time of its arrival; `make_placeholder`: of a
     StatefulSet: of a number, a uid, a time and a namespace; `image`: the users'; `spec`: what the
-    laws hold Stower to; `pools`: those that are objects."""
+    laws hold Stower to; `pools`: those that are objects; `has_laws`: whether the
+    laws know where a user may go."""
 
     configuration: Json | None
     settings: Mapping[str, Placeholders]
@@ -54,6 +55,7 @@ class Setup(NamedTuple):
     image: str = IMAGE
     spec: WarmPoolSpec = WarmPoolSpec()
     pools: tuple[WarmPool, ...] = ()
+    has_laws: bool = True
 
 
 class OwnHub(Protocol):

@@ -50,9 +50,7 @@ class OwnHub(msgspec.Struct, frozen=True):
         if not requests:
             want = "resources.requests, so that a node is full at some time"
             raise InvalidObject("the user's containers", "no requests", want)
-        user = self._on_nodes_of_the_pool(self._typical_user())
-        needs = amounts(requests) | {PODS: 1}
-        if not any(empty_bin(group).take(user, needs) for group in self._node_groups()):
+        if not self.fits(self._on_nodes_of_the_pool(self._typical_user())):
             names = ", ".join(group.name for group in self._node_groups())
             want = "one whose nodes take a user, by requests, nodeSelector and taints"
             raise InvalidObject("nodeGroups", names, want)
@@ -62,6 +60,11 @@ class OwnHub(msgspec.Struct, frozen=True):
         labels = self._typical_user().metadata.labels or {}
         if selector is None or not selector.matches(labels):
             raise InvalidObject("spec.users", labels, "a selector that the user's labels match")
+
+    def fits(self, user: Pod) -> bool:
+        """Whether a node of one of the groups takes it."""
+        needs = amounts(pod_requests(user)) | {PODS: 1}
+        return any(empty_bin(group).take(user, needs) for group in self._node_groups())
 
     def setup(self, policy: Policy, day: Day) -> Setup:
         """Returns what a day is run with."""
@@ -77,6 +80,7 @@ class OwnHub(msgspec.Struct, frozen=True):
         return Setup(
             configuration, {self.namespace: count}, self._make_user, self._make_placeholder,
             self._node_groups(), self._image(), spec, (pool,) if is_ours else (),
+            has_laws=not _has_rules(self._typical_user()),
         )  # fmt: skip
 
     def _spec(self, count: Placeholders) -> WarmPoolSpec:
@@ -183,6 +187,15 @@ class OwnHub(msgspec.Struct, frozen=True):
             room[name] = text
         selector = dict(self.pool.spec.node_selector or {})
         return (NodeGroup("users", room, 1, 1_000, selector),)
+
+
+def _has_rules(pod: Pod) -> bool:
+    """Whether more than requests, a node selector and taints says where the pod may go."""
+    found = pod.spec.affinity
+    nodes = found.node_affinity if found is not None else None
+    others = found is not None and (found.pod_affinity or found.pod_anti_affinity)
+    required = nodes is not None and nodes.required is not None
+    return required or bool(others or pod.spec.topology_spread_constraints)
 
 
 def _labels_for(selector: LabelSelector | None) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,8 @@ each is for users now (headroom.py).
 Updated node by node, and all at once as time passes.
 """
 
+from typing import Final
+
 import numpy as np
 
 from stower.model.kinds import Node
@@ -13,6 +15,8 @@ from stower.state.cluster import ClusterState
 from stower.warm.headroom import USABLE, NodeState, node_state
 from stower.warm.pools import Pool
 from stower.warm.readiness import is_ready
+
+TIME_MAX_NS: Final = 2**62  # a time after that is this one: an array has room for no more
 
 
 class PoolNodes:
@@ -51,10 +55,10 @@ class PoolNodes:
         node = state.nodes[row] if row >= 0 else None
         if node is not None:
             self._row_of[name] = row
-            self.born_ns[row] = time_ns(node.metadata.creation_timestamp) or 0
+            self.born_ns[row] = min(time_ns(node.metadata.creation_timestamp) or 0, TIME_MAX_NS)
             self.holds[row] = self.pool.holds(node)
             self.ready[row] = self.holds[row] and is_ready(self.pool, node)
-            self.pulls_since_ns[row] = self.pool.pulls_since_ns(node)
+            self.pulls_since_ns[row] = min(self.pool.pulls_since_ns(node), TIME_MAX_NS)
             if self.holds[row]:
                 self._look_at(row, node)
         if before != (node is not None and bool(self.holds[row]), row) or old != row:
