@@ -38,6 +38,7 @@ def extra_seconds(state: ClusterState, pool: Pool, pools: Iterable[Pool], rows: 
     active = np.zeros((len(rows), STEPS))  # users by their ages
     gone = np.zeros((len(rows), STEPS))  # logarithms of the chance that all of a node's users are
     grace_s = 2 * how.cull_every_seconds  # who is there later than that is not culled
+    idle: list[tuple[int, float]] = []  # on which of the rows, and for how long
     where = {row: i for i, row in enumerate(rows.tolist())}
     for one in pools:
         for uid, came_ns in one.came_ns.items():
@@ -47,11 +48,15 @@ def extra_seconds(state: ClusterState, pool: Pool, pools: Iterable[Pool], rows: 
                 continue
             idle_s = (now_ns - one.last_active_ns.get(uid, now_ns)) / SECOND_NS
             if how.idle_after_seconds <= idle_s <= how.cull_seconds + grace_s:
-                is_gone = (TIMES_S - (how.cull_seconds - idle_s)) / how.cull_every_seconds
-                gone[i] += np.log(np.clip(is_gone, LEAST, 1))
+                idle.append((i, idle_s))
             else:
                 age = (now_ns - came_ns) // (STEP_S * SECOND_NS)
                 active[i, min(max(age, 0), STEPS - 1)] += 1
+    if idle:
+        at, idle_for_s = np.array(idle).T
+        left_s = how.cull_seconds - idle_for_s[:, None]
+        is_gone = np.clip((TIMES_S - left_s) / how.cull_every_seconds, LEAST, 1)
+        np.add.at(gone, at.astype(np.int64), np.log(is_gone))
     chances = _gone_after(how)
     alone = np.exp(gone + active @ np.log(chances)) * (1 - chances[0])
     found: Ints = (alone.sum(axis=1) * STEP_S).astype(np.int64)

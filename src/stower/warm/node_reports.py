@@ -30,12 +30,12 @@ def node_reports(state: ClusterState, pool: Pool, nodes: PoolNodes) -> list[Node
     free = free_slots(state, typical_pod(state, pool))
     pods = state.pods
     held = {pods[uid].row for uid in pool.placeholders if uid in pods}
-    found = []
+    found, draining = [], frozenset(pool.draining)
     for row in nodes.rows_by_age:
         name, what = state.node_names[row], nodes.states[row]
         since_ns = int(nodes.pulls_since_ns[row])
         if what is NodeState.READY:
-            if name in pool.draining:
+            if name in draining:
                 what = NodeState.DRAINING
             elif not free[row] and row not in held and (pool.users or pool.placeholders):
                 what = NodeState.FULL
