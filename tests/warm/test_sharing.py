@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from stower.model.kinds import Node, WarmPool
-from tests.warm.rig import PLACEHOLDER, USER, Hub
+from tests.warm.rig import PLACEHOLDER, TEMPLATE, USER, Hub
 
 GUEST = {"component": "guest-server"}
 GUEST_ROOM = {"component": "guest-placeholder"}
@@ -101,6 +101,29 @@ def test_a_placeholder_that_no_node_has_room_for_keeps_no_node() -> None:
     hold(hub, "p1", PLACEHOLDER, "n2")
     hub.pod("huge", GUEST_ROOM, cpu="50")
     hub.advance(60)
+    assert ["n2"] == draining(hub, "users")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {"no": "where"}},
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]},
+    ],
+)
+def test_a_placeholder_that_no_node_suits_keeps_no_node(spec: dict[str, Any]) -> None:
+    """There is room for it, and it goes nowhere: anybody may ask for that, in any namespace."""
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], **spec}}
+    hub = Hub()
+    hub.add_pool(
+        "guests", users=GUESTS["users"], placeholders={"template": template, "replicas": 1}
+    )
+    hub.node("n1")
+    hub.node("n2")
+    hold(hub, "u1", USER, "n1")
+    hold(hub, "p1", PLACEHOLDER, "n2")
+    hub.advance(60)
+    assert "" == hub.where("guests-placeholder-0")
     assert ["n2"] == draining(hub, "users")
 
 

@@ -10,7 +10,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from stower.framework.companion import TrialScheduler
-from stower.model.resources import PODS
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
@@ -65,13 +64,15 @@ class Planner:
             _mark(parts, ())
             held = Counter(entry.row for entry in entries)
             rows = _candidates(parts, users, held, names)
-            for entry in entries:
-                refuge = refuges[entry.uid]
-                if entry.row >= 0 or self._place(entry, draining, refuge):
-                    continue
-                if self._can_ever_fit(entry, refuge):
-                    why = f"placeholder {entry.pod.key} waits for room"
-                    return Plan((), (), {names[row]: why for row in rows if held[row]})
+            waiting = [
+                entry
+                for entry in entries
+                if entry.row < 0 and not self._place(entry, draining, refuges[entry.uid])
+            ]
+            first = self._first_that_waits_for_room(parts, waiting, refuges)
+            if first is not None:
+                why = f"placeholder {first.pod.key} waits for room"
+                return Plan((), (), {names[row]: why for row in rows if held[row]})
             left = {part.pool.key: len(part.rows) for part in parts}
             for row in rows:
                 pools = [part.pool.key for part in parts if row in part.rows]
@@ -168,11 +169,32 @@ class Planner:
         self._state.assume(entry, row)
         return True
 
-    def _can_ever_fit(self, entry: PodEntry, rows: Iterable[int]) -> bool:
-        """Whether one of the rows would have room for it, if it were empty. Who asks for more waits
-        for no room that others could give up."""
-        needs = (*entry.shape.requests, (self._state.column(PODS), 1))
-        return any(all(c.allocatable_cells[row] >= n for c, n in needs) for row in rows)
+    def _first_that_waits_for_room(
+        self,
+        parts: Sequence[Part],
+        waiting: Sequence[PodEntry],
+        refuges: Mapping[str, Container[int]],
+    ) -> PodEntry | None:
+        """The first that would have a place if no other placeholder had one. The rest fit nowhere,
+        for whatever reason, and wait for no room that others could give up."""
+        if not waiting:
+            return None
+        state, pods = self._state, self._state.pods
+        known = (pods.get(uid) for part in parts for uid in part.pool.placeholders)
+        placed = [(e, e.row) for e in known if e is not None and e.row >= 0 and not e.is_assumed]
+        for entry, _ in placed:
+            state.displace(entry)
+        # Those of one shape are asked for once: anybody may have any number of them.
+        alike = {entry.shape: entry for entry in reversed(waiting)}
+        found = None
+        for entry in reversed(alike.values()):
+            self.tried = entry.uid
+            if self._placing.select_row(entry) in refuges[entry.uid]:
+                found = entry
+                break
+        for entry, row in placed:
+            state.assume(entry, row)
+        return found
 
     def _clear(
         self,
