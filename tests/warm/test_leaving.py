@@ -11,7 +11,7 @@ import pytest
 from stower.model.kinds import Pod
 from stower.model.kinds.warm_pool import Packing
 from stower.model.times import SECOND_NS, time_text
-from stower.warm.leaving import STEP_S, STEPS, extra_seconds
+from stower.warm.leaving import PART_S, STEP_S, STEPS, extra_seconds
 from tests.warm.rig import USER, Hub
 
 NOTE = "hub.jupyter.org/last-activity"
@@ -120,4 +120,4 @@ def test_it_is_the_time_for_which_one_more_is_alone(seed: int) -> None:
     state = hub.engine.state
     rows = np.array([state.row_of(f"n{n}") for n in range(4)])
     found = extra_seconds(state, hub.pool, (hub.pool,), rows)
-    assert np.allclose(found, want, atol=2)
+    assert np.allclose(found, want, atol=PART_S + 1)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from stower.model.kinds import Node, WarmPool
+from stower.framework.writes import PatchObject
+from stower.model.kinds import Node, Pod, WarmPool
 from tests.warm.rig import PLACEHOLDER, TEMPLATE, USER, Hub
 
 GUEST = {"component": "guest-server"}
@@ -13,6 +14,15 @@ GUEST_ROOM = {"component": "guest-placeholder"}
 GUESTS: dict[str, Any] = {
     "users": {"matchLabels": GUEST},
     "placeholders": {"selector": {"matchLabels": GUEST_ROOM}},
+}
+
+# Whoever has a component is a user.
+ZOO: dict[str, Any] = {
+    **GUESTS,
+    "users": {
+        "matchLabels": None,
+        "matchExpressions": [{"key": "component", "operator": "Exists"}],
+    },
 }
 
 
@@ -223,3 +233,80 @@ def test_states_of_nodes_are_told_and_only_usable_room_counts() -> None:
     assert "stuck" == node_states(hub)["n4"][0]
     # Those that others keep have left, and are theirs to make again.
     assert (1, 0) == (hub.status["placed"], hub.status["unusable"])
+
+
+def test_a_pod_that_several_pools_select_is_a_user_once() -> None:
+    hub = Hub()
+    hub.add_pool("zoo", **ZOO)
+    hub.drawn("U++++ P++++ +++++")
+    hold(hub, "g1", GUEST, "n3")  # of the zoo alone
+    hub.advance(1)
+    pools = hub.warm.pools
+    for key in ("default/users", "default/zoo"):
+        assert [1, 0, 1] == hub.warm.users_on(pools[key])[:3].tolist()
+    before = hub.server.get(Pod, "default/g1")
+    hub.server.put(replace(before, metadata=replace(before.metadata, labels=USER)))
+    hub.advance(1)
+    assert [1, 0, 1] == hub.warm.users_on(pools["default/users"])[:3].tolist()
+    hub.gone("g1")
+    assert [1, 0, 0] == hub.warm.users_on(pools["default/users"])[:3].tolist()
+
+
+def test_a_broad_selector_makes_no_users_of_other_pools_placeholders() -> None:
+    """A node with nothing but a placeholder was in use for ever."""
+    hub = Hub()
+    hub.add_pool("zoo", **ZOO)
+    hub.drawn("U++++ P++++")
+    hub.advance(60)
+    assert ["n2"] == draining(hub, "users") == draining(hub, "zoo")
+
+
+def newest_beside_drain() -> Hub:
+    """The guests' placeholders are drawn to the newest node, the users' leave nodes that are not
+    used."""
+    hub = hub_with_guests(repositioning={"mode": "Newest"})
+    for name, slots in (("n1", 5), ("n2", 5), ("n3", 1)):
+        hub.node(name, slots)
+        hub.advance(2)
+    return hub
+
+
+def test_who_finds_no_room_on_the_newest_node_leaves_a_drained_one_all_the_same() -> None:
+    hub = newest_beside_drain()
+    hold(hub, "u1", USER, "n1")
+    hold(hub, "u3", USER, "n3")
+    hold(hub, "g2", GUEST_ROOM, "n2")
+    hub.advance(60)
+    assert ["n2"] == draining(hub, "users") == draining(hub, "guests")
+    assert {} == hub.server.pods_on("n2")
+
+
+def test_the_newest_node_is_one_that_users_can_use() -> None:
+    spread = {**GUESTS["placeholders"], "placement": "Spread"}
+    hub = hub_with_guests(placeholders=spread, repositioning={"mode": "Newest"})
+    hub.node("n1")
+    hub.advance(2)
+    hub.node("n2")
+    hub.advance(2)
+    hub.node("n3", ready=False)
+    hub.advance(400)  # stuck
+    hold(hub, "g1", GUEST_ROOM, "n1")
+    hub.pod("g2", GUEST_ROOM)
+    assert "n2" == hub.where("g2")
+    hub.advance(60)
+    moved = hub.server.get(WarmPool, "default/guests").status.moves
+    assert ["n2"] == [move.to for move in moved]
+    label = "hub.jupyter.org/attract-placeholders"
+    drawing = [n.metadata.name for n in hub.server.all(Node).values() if label in n.metadata.labels]
+    assert ["n2"] == drawing
+
+
+def test_only_the_pool_whose_user_waits_is_told_at_once() -> None:
+    hub = hub_with_guests(nodeSelector={"guests": "true"})
+    hub.node("n1")
+    hub.advance(20)
+    hub.writes.clear()
+    hub.user("large", cpu="50")
+    hub.advance(1)
+    told = [write.name for write in hub.writes if isinstance(write, PatchObject)]
+    assert ["users"] == told

@@ -175,11 +175,12 @@ def _placeholder_sort_columns(
     drained = np.zeros(state.row_limit + 1, np.int64)  # the last: nodes that are gone
     drained[[state.row_of(name) for name in pool.draining]] = 1
     is_drained = drained[rows]
-    is_unusable = (~controller.nodes_of(pool).usable[rows]).astype(np.int64)
+    usable = controller.nodes_of(pool).usable
+    is_unusable = (~usable[rows]).astype(np.int64)
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
         born = controller.nodes_of(pool).born_ns
-        is_newest = (born[rows] == born[rows].max(initial=0)).astype(np.int64)
+        is_newest = (born[rows] == born[rows[usable[rows]]].max(initial=0)).astype(np.int64)
         value = (
             weights.newest_node * is_newest
             - weights.placeholder_to_user * users

@@ -20,6 +20,7 @@ from stower.state.pod_entry import PodEntry
 from stower.warm.figures import Figures
 from stower.warm.headroom import USABLE, NodeState, free_slots
 from stower.warm.moves import NO_PLAN, Part, Plan
+from stower.warm.node_labels import NodeLabeler, labels_of
 from stower.warm.node_reports import pull_text
 from stower.warm.nodes import PoolNodes
 from stower.warm.placeholders import NODE_ANNOTATION, PlaceholderManager
@@ -29,7 +30,7 @@ from stower.warm.readiness import is_maintained
 from stower.warm.registry import PoolRegistry
 from stower.warm.repositioning import MINUTE_NS, Repositioner, part_of
 from stower.warm.sharing import Sharing, placeholders_on, users_on
-from stower.warm.status import ATTRACTOR, StatusWriter
+from stower.warm.status import StatusWriter
 from stower.warm.target import count_wanted
 
 PERIOD_NS: Final = 10 * SECOND_NS
@@ -54,11 +55,13 @@ class WarmCapacity:
         self._registry = PoolRegistry(self.pools.values(), node_labels)
         self._nodes: dict[str, PoolNodes] = {}  # by pool
         self._known: dict[str, tuple[Pool, Role]] = {}  # by uid, whose pod it is
+        self._in_namespace = _by_namespace(self.pools)
         self._round_ns: int | None = None  # when the next round is due
         self._is_held = False  # no round begins
         # Users without a node: when they go elsewhere, and anywhere.
         self._waiting: dict[str, tuple[int, int]] = {}
         self._tell_ns: int | None = None  # when the status follows users who came or went
+        self._untold: dict[str, None] = {}  # the pools of these users, by key
         self._is_short = False  # a placeholder of our own may be missing
         self._happened: list[ClusterEvent] = []
         self._is_turn = False  # of users who wait
@@ -69,8 +72,7 @@ class WarmCapacity:
         self._sharing = Sharing()
         self.keeping = PlaceholderManager(state)
         self.told = StatusWriter()
-        # What labels were last computed from: positions of logs, and the nodes of each pool.
-        self._labeled: tuple[int, int, tuple[object, ...]] = (-1, -1, ())
+        self._labeler = NodeLabeler(state, self.told)
         self.repositioner: Repositioner | None = None
 
     def attach(self, trial_scheduler: TrialScheduler) -> None:
@@ -86,9 +88,8 @@ class WarmCapacity:
         elif not self.pools:
             return
         elif isinstance(obj, Pod):
-            before = len(self._waiting)
             self._observe_pod(obj, is_deleted or obj.is_terminal, now_ns)
-            if self._tell_ns is None and len(self._waiting) != before:
+            if self._tell_ns is None and self._untold:
                 self._tell_ns = now_ns + TOLD_AFTER_NS
         elif isinstance(obj, Node):
             self._check_readiness(obj.metadata.name, self._nodes.values())
@@ -144,13 +145,14 @@ class WarmCapacity:
             if pool.key in before:
                 pool.draining = before[pool.key].draining
         self.pools = dict(sorted(found.items()))
+        self._in_namespace = _by_namespace(self.pools)
         self._retire_pools(before)
         return True
 
     def _retire_pools(self, before: Mapping[str, Pool]) -> None:
         """What pools had said that are no more, or say it no more."""
-        labels = {label: None for pool in before.values() for label in _labels_of(pool)}
-        kept = {label for pool in self.pools.values() for label in _labels_of(pool)}
+        labels = {label: None for pool in before.values() for label in labels_of(pool)}
+        kept = {label for pool in self.pools.values() for label in labels_of(pool)}
         self.told.forget(label for label in labels if label not in kept)
         self._former += [pool for key, pool in before.items() if self.pools.get(key) is not pool]
 
@@ -186,6 +188,9 @@ class WarmCapacity:
             return
         pool, role = self._known[uid] = found
         pool.put(pod, role)
+        for other in self._in_namespace[pool.namespace]:
+            if other is not pool:
+                other.put_other(pod)
         if role is Role.USER and pool.arrivals is not None:
             pool.arrivals.count(uid, pool.came_ns[uid], now_ns)
         if role is Role.PULLER:
@@ -198,8 +203,11 @@ class WarmCapacity:
             first_ns = since_ns + pool.spec.images.wait_seconds * SECOND_NS
             # A node may be added for it then, and its images are due after so long.
             more_ns = pool.spec.placeholders.stuck_after_seconds * SECOND_NS
+            if uid not in self._waiting:
+                self._untold[pool.key] = None
             self._waiting[uid] = first_ns, first_ns + more_ns
         elif self._waiting.pop(uid, None) is not None:
+            self._untold[pool.key] = None
             self.figures.record_user(pod, now_ns)
             row, nodes = self.state.row_of(pod.spec.node_name), self._nodes.get(pool.key)
             self.figures.cold += nodes is not None and row >= 0 and not nodes.ready[row]
@@ -207,7 +215,10 @@ class WarmCapacity:
     def _remove_pod(self, pod: Pod, pool: Pool, role: Role) -> None:
         """A pod is gone, or is of the pool no more."""
         pool.drop(pod, role)
-        self._waiting.pop(pod.metadata.uid, None)
+        for other in self._in_namespace.get(pool.namespace, ()):
+            other.overlapping.pop(pod.metadata.uid, None)
+        if self._waiting.pop(pod.metadata.uid, None) is not None:
+            self._untold[pool.key] = None
         if role is Role.USER:
             self._is_turn = True
         elif role is Role.PULLER:
@@ -228,7 +239,7 @@ class WarmCapacity:
         own = self.pools.get(f"{pod.metadata.namespace}/{name}") if name else None
         if own is not None:
             return own, Role.PLACEHOLDER
-        for pool in self.pools.values():
+        for pool in self._in_namespace.get(pod.metadata.namespace, ()):
             role = pool.role_of(pod)
             if role is not None:
                 return pool, role
@@ -267,21 +278,19 @@ class WarmCapacity:
         """int64[rows]: 0 where the images are, then 1, 2, ... in the order in which nodes are
         expected to have them."""
         nodes, late = self.nodes_of(pool), np.zeros(len(rows), np.int64)
+        if not (nodes.holds & ~nodes.ready).any():
+            return late
         waits = [row for row in nodes.rows_by_age if not nodes.ready[row]]
-        order = (
-            self.figures.sort_by_readiness(waits, nodes.pulls_since_ns, self.state.now_ns)
-            if waits
-            else ()
-        )
-        rank = {row: i for i, row in enumerate(order, 1)}
-        for i, row in enumerate(rows.tolist() if rank else ()):
-            late[i] = rank.get(row, 0)
+        order = self.figures.sort_by_readiness(waits, nodes.pulls_since_ns, self.state.now_ns)
+        rank = np.zeros(len(nodes.holds), np.int64)
+        rank[order] = np.arange(1, len(order) + 1)
+        late[:] = rank[rows]
         return late
 
     def describe_node(self, pool: Pool, row: int) -> str:
         """What the node is for users of the pool, for people."""
         nodes, now_ns = self.nodes_of(pool), self.state.now_ns
-        state = nodes.states.get(row)
+        state = nodes.state_of(row)
         if state not in (NodeState.PULLING, NodeState.STUCK):
             return str(state or "outside the pool")
         since_ns, expected_ns = int(nodes.pulls_since_ns[row]), self.figures.expected_pull_ns
@@ -370,9 +379,10 @@ class WarmCapacity:
                 writes += self._guarded(
                     pool, lambda p, id: self._move(p, drains[p.key], now_ns, id), next_id
                 )
-            writes += self._label_nodes(next_id)
+            writes += self._labeler.write(self.pools, self._nodes, next_id)
             self._schedule_round(now_ns)
             self._is_short, self._tell_ns = False, None
+            self._untold.clear()
             return writes
         if self._is_short:
             for pool in self.pools.values():
@@ -380,8 +390,9 @@ class WarmCapacity:
             self._is_short = False
         if self._tell_ns is not None and now_ns >= self._tell_ns:
             self._tell_ns = None
-            for pool in self.pools.values():
+            for pool in [pool for key, pool in self.pools.items() if key in self._untold]:
                 writes += self._guarded(pool, lambda p, id: self._tell(p, now_ns, id), next_id)
+            self._untold.clear()
         return writes
 
     def _guarded(
@@ -473,45 +484,6 @@ class WarmCapacity:
         status = pool_status(pool, self.nodes_of(pool), self.entries(pool), self.state)
         return self.told.status(pool, status, now_ns, next_id)
 
-    def _label_nodes(self, next_id: Callable[[], int]) -> list[Write]:
-        """Returns the writes of labels. While pools stay as they are and all nodes have their
-        labels, looks only at nodes that have changed."""
-        pools = tuple(
-            (pool.key, pool.spec, nodes.rows_by_age, nodes.ready.tobytes())
-            for pool in self.pools.values()
-            for nodes in (self.nodes_of(pool),)
-        )
-        log, (position, *before) = self.state.node_log, self._labeled
-        seen = (log.position, self.state.layout_generation, pools)
-        changed: set[int] | None = None
-        if (
-            self.told.has_labeled
-            and not self.told.has_stale_labels
-            and not log.is_overrun(position)
-            and [*seen[1:]] == before
-        ):
-            changed = set(log.row_list(position))
-        writes = self.told.labels(self._labels(changed), self.state, next_id)
-        self._labeled = seen
-        return writes
-
-    def _labels(self, changed: set[int] | None) -> dict[int, dict[str, bool]]:
-        """Which labels nodes are to have, and which not: ready for users; and the newest, where
-        placeholders are to be drawn to it. changed: only of these rows, None for all."""
-        found: dict[int, dict[str, bool]] = {}
-        for pool in self.pools.values():
-            nodes = self.nodes_of(pool)
-            rows = nodes.rows_by_age if _labels_of(pool) else ()
-            for row in rows:
-                if changed is not None and row not in changed:
-                    continue
-                here = found.setdefault(row, {})
-                if pool.label:
-                    here.setdefault(pool.label, bool(nodes.ready[row]))
-                if pool.spec.placeholders.placement == "Spread":
-                    here.setdefault(ATTRACTOR, row == rows[-1])
-        return found
-
     def plan_of(self, pool: Pool) -> Plan:
         """Which nodes are to empty now, and what would move, were there no limits."""
         return self._plan(pool, self._plan_drains()[pool.key])
@@ -580,10 +552,11 @@ class WarmCapacity:
         return False
 
 
-def _labels_of(pool: Pool) -> list[str]:
-    """Labels that the pool sets on nodes."""
-    spread = pool.spec.placeholders.placement == "Spread"
-    return [label for label in (pool.label, ATTRACTOR if spread else "") if label]
+def _by_namespace(pools: Mapping[str, Pool]) -> dict[str, list[Pool]]:
+    found: dict[str, list[Pool]] = {}
+    for pool in pools.values():
+        found.setdefault(pool.namespace, []).append(pool)
+    return found
 
 
 def _has_moved(pool: Pool, now_ns: int) -> bool:

@@ -1,6 +1,5 @@
 """Metrics of warm capacity, and the recent times that nodes took to pull their images."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -10,7 +9,7 @@ from stower.model.times import SECOND_NS, time_ns
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.warm.headroom import NodeState
-from stower.warm.node_reports import node_reports
+from stower.warm.node_reports import NodeReports
 from stower.warm.nodes import PoolNodes
 from stower.warm.pools import Pool
 
@@ -106,12 +105,10 @@ class Figures:
         states = []
         for pool in known:
             here = nodes.get(pool.key)
-            reports = node_reports(state, pool, here) if here is not None else []
-            counts = Counter(report.state for report in reports)
-            states += [
-                Sample("stower_warm_nodes", {"pool": pool.key, "state": str(one)}, counts[one])
-                for one in NodeState
-            ]
+            counts = NodeReports(state, pool, here).counts() if here is not None else {}
+            for one in NodeState:
+                labels = {"pool": pool.key, "state": str(one)}
+                states.append(Sample("stower_warm_nodes", labels, counts.get(one, 0)))
         help = "Nodes of a pool by what they are for its users."
         found.append(Metric("stower_warm_nodes", "gauge", help, states))
         return found

@@ -36,6 +36,7 @@ class NodeState(StrEnum):
     FULL = "full"
 
 
+STATES: Final = tuple(NodeState)
 USABLE: Final = (NodeState.READY, NodeState.PULLING)
 CLOSED: Final = (NodeState.CORDONED, NodeState.NOT_READY)
 

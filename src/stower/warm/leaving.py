@@ -28,39 +28,55 @@ STEP_S: Final = 300
 STEPS: Final = 72  # six hours
 TIMES_S: Final[Floats] = np.linspace(0.5, STEPS - 0.5, STEPS) * STEP_S
 SPREAD: Final = 0.8  # of the logarithms of times for which users are active
+PART_S: Final = 5  # in which the time is counted that is left to an idle user
+PARTS: Final = 60  # of the time between two rounds of the culler, at most
 LEAST: Final = 1e-9  # of a chance: its logarithm is wanted
 
 
 def extra_seconds(state: ClusterState, pool: Pool, pools: Iterable[Pool], rows: Ints) -> Ints:
     """int64[rows]: for how many seconds a new user of the pool is expected to be on the node alone.
     `pools`: those whose users count."""
-    how, now_ns = pool.spec.packing, state.now_ns
-    active = np.zeros((len(rows), STEPS))  # users by their ages
-    gone = np.zeros((len(rows), STEPS))  # logarithms of the chance that all of a node's users are
+    how, now_ns, pods = pool.spec.packing, state.now_ns, state.pods
+    where = np.full(state.row_limit + 1, -1, np.int64)  # on which of the rows; the last: on none
+    where[rows] = np.arange(len(rows))
+    known = [
+        (entry.row, came_ns, one.last_active_ns.get(uid, now_ns))
+        for one in pools
+        for uid, came_ns in one.came_ns.items()
+        if (entry := pods.get(uid)) is not None
+    ]
+    on, came, active_ns = np.array(known, np.int64).reshape(-1, 3).T
+    at, idle_s = where[on], (now_ns - active_ns) / SECOND_NS
     grace_s = 2 * how.cull_every_seconds  # who is there later than that is not culled
-    idle: list[tuple[int, float]] = []  # on which of the rows, and for how long
-    where = {row: i for i, row in enumerate(rows.tolist())}
-    for one in pools:
-        for uid, came_ns in one.came_ns.items():
-            entry = state.pods.get(uid)
-            i = where.get(entry.row, -1) if entry is not None else -1
-            if i < 0:
-                continue
-            idle_s = (now_ns - one.last_active_ns.get(uid, now_ns)) / SECOND_NS
-            if how.idle_after_seconds <= idle_s <= how.cull_seconds + grace_s:
-                idle.append((i, idle_s))
-            else:
-                age = (now_ns - came_ns) // (STEP_S * SECOND_NS)
-                active[i, min(max(age, 0), STEPS - 1)] += 1
-    if idle:
-        at, idle_for_s = np.array(idle).T
-        left_s = how.cull_seconds - idle_for_s[:, None]
-        is_gone = np.clip((TIMES_S - left_s) / how.cull_every_seconds, LEAST, 1)
-        np.add.at(gone, at.astype(np.int64), np.log(is_gone))
-    chances = _gone_after(how)
-    alone = np.exp(gone + active @ np.log(chances)) * (1 - chances[0])
+    is_idle = (how.idle_after_seconds <= idle_s) & (idle_s <= how.cull_seconds + grace_s)
+    idle, busy = np.flatnonzero(is_idle & (at >= 0)), np.flatnonzero(~is_idle & (at >= 0))
+
+    active = np.zeros((len(rows), STEPS))  # users by their ages
+    ages = np.clip((now_ns - came[busy]) // (STEP_S * SECOND_NS), 0, STEPS - 1)
+    np.add.at(active, (at[busy], ages), 1)
+    chances, (parts_s, culled) = _gone_after(how), _gone_once_idle(how)
+    gone = active @ np.log(chances)  # logarithms of the chance that all of a node's users are
+    if len(idle):
+        idle = idle[np.argsort(at[idle], kind="stable")]
+        left = ((how.cull_seconds - idle_s[idle] + how.cull_every_seconds) // parts_s).astype(int)
+        theirs = culled[np.clip(left, 0, len(culled) - 1)]
+        nodes, first = np.unique(at[idle], return_index=True)
+        gone[nodes] += np.add.reduceat(theirs, first)
+    alone = np.exp(gone) * (1 - chances[0])
     found: Ints = (alone.sum(axis=1) * STEP_S).astype(np.int64)
     return found
+
+
+@lru_cache(maxsize=16)
+def _gone_once_idle(how: Packing) -> tuple[int, Floats]:
+    """For parts of so many seconds: the logarithm of the chance that an idle user whose time is
+    over in so many parts (rows), less the time between two rounds of the culler, is gone after a
+    time (columns)."""
+    every_s = how.cull_every_seconds
+    parts_s = max(PART_S, every_s // PARTS)
+    parts = np.arange(0, every_s + STEPS * STEP_S + parts_s, parts_s)[:, None]
+    left_s = parts + parts_s / 2 - every_s
+    return parts_s, np.log(np.clip((TIMES_S - left_s) / every_s, LEAST, 1))
 
 
 @lru_cache(maxsize=16)

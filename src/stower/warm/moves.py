@@ -5,7 +5,7 @@ Plans in a trial on the whole cluster state: a placeholder moves only if it fits
 Source: seed 001 (descheduling, the flood of deletions); the order is in docs/warm.md.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,14 +31,14 @@ NO_PLAN = Plan((), ())
 
 class Part(NamedTuple):
     """One pool in the plan of all pools that share nodes. `rows`: those that its users can use, the
-    oldest first; `placeholders`: those on these rows, or without a node; `kept`: a row that stays
-    in any case, -1 for none."""
+    oldest first; `placeholders`: those on these rows, or without a node; `kept`: rows that stay in
+    any case."""
 
     pool: Pool
     nodes: PoolNodes
     rows: tuple[int, ...]
     placeholders: tuple[PodEntry, ...]
-    kept: int = -1
+    kept: frozenset[int] = frozenset()
 
 
 class Planner:
@@ -56,7 +56,8 @@ class Planner:
         the pools."""
         names = self._state.node_names
         kept: dict[str, str] = {}
-        refuges = {e.uid: frozenset(part.rows) for part in parts for e in part.placeholders}
+        rows_of = {part.pool.key: frozenset(part.rows) for part in parts}
+        refuges = {e.uid: rows_of[part.pool.key] for part in parts for e in part.placeholders}
         entries = sorted((e for p in parts for e in p.placeholders), key=lambda e: e.pod.key)
         draining: dict[str, None] = {}
         moves: dict[str, tuple[PodEntry, str]] = {}
@@ -73,16 +74,19 @@ class Planner:
             if first is not None:
                 why = f"placeholder {first.pod.key} waits for room"
                 return Plan((), (), {names[row]: why for row in rows if held[row]})
-            left = {part.pool.key: len(part.rows) for part in parts}
+            left = {key: len(theirs) for key, theirs in rows_of.items()}
+            on: dict[int, list[PodEntry]] = defaultdict(list)
+            for entry in entries:
+                on[entry.row].append(entry)
             for row in rows:
-                pools = [part.pool.key for part in parts if row in part.rows]
+                pools = [key for key, theirs in rows_of.items() if row in theirs]
                 last = next((key for key in pools if left[key] <= 1), "")
                 if last:
                     if held[row]:
                         kept[names[row]] = f"pool {last} has no other node that its users can use"
                     continue
                 draining[names[row]] = None
-                here = [e for e in entries if e.row == row] if held[row] or moves else []
+                here = sorted(on.pop(row, ()), key=lambda e: e.pod.key)
                 if here:
                     _mark(parts, draining)
                     rest = self._clear(row, here, draining, refuges)
@@ -90,7 +94,9 @@ class Planner:
                         del draining[names[row]]
                         kept[names[row]] = f"no other node has room for placeholder {rest.pod.key}"
                         continue
-                    moves |= {e.uid: (e, names[e.row]) for e in here}
+                    for entry in here:
+                        on[entry.row].append(entry)
+                        moves[entry.uid] = entry, names[entry.row]
                 for key in pools:
                     left[key] -= 1
         _mark(parts, draining)
@@ -228,6 +234,6 @@ def _candidates(
 ) -> list[int]:
     """Rows that nobody uses, in the order in which they are drained."""
     born = {row: int(part.nodes.born_ns[row]) for part in parts for row in part.rows}
-    kept = {part.kept for part in parts}
+    kept = frozenset[int]().union(*(part.kept for part in parts))
     free = [row for row in born if row not in kept and not users[row]]
     return sorted(free, key=lambda row: (held[row], born[row], names[row]))

@@ -3,14 +3,20 @@
 For the pool's status, `stower warm`, the dashboard and metrics. No decision depends on it.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from stower.model.times import SECOND_NS, short_duration
+from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
-from stower.warm.headroom import NodeState, free_slots
-from stower.warm.nodes import PoolNodes
+from stower.warm.headroom import STATES, NodeState, free_slots
+from stower.warm.nodes import CODES, OUTSIDE, PoolNodes
 from stower.warm.pools import Pool
+
+READY: Final = CODES[NodeState.READY]
 
 
 class NodeReport(NamedTuple):
@@ -25,24 +31,52 @@ class NodeReport(NamedTuple):
     reason: str
 
 
-def node_reports(state: ClusterState, pool: Pool, nodes: PoolNodes) -> list[NodeReport]:
-    """The oldest first."""
-    free = free_slots(state, typical_pod(state, pool))
-    pods = state.pods
-    held = {pods[uid].row for uid in pool.placeholders if uid in pods}
-    found, draining = [], frozenset(pool.draining)
-    for row in nodes.rows_by_age:
-        name, what = state.node_names[row], nodes.states[row]
-        since_ns = int(nodes.pulls_since_ns[row])
-        if what is NodeState.READY:
-            if name in draining:
-                what = NodeState.DRAINING
-            elif not free[row] and row not in held and (pool.users or pool.placeholders):
-                what = NodeState.FULL
-        if what not in (NodeState.PULLING, NodeState.STUCK):
-            since_ns = 0
-        found.append(NodeReport(row, name, what, since_ns, int(free[row]), pool.kept.get(name, "")))
-    return found
+class NodeReports:
+    """Of all nodes of a pool, as they are now."""
+
+    def __init__(self, state: ClusterState, pool: Pool, nodes: PoolNodes) -> None:
+        self._state, self._pool, self._nodes = state, pool, nodes
+        self._free: Ints = free_slots(state, typical_pod(state, pool))
+        self._codes: Ints = nodes.codes[: state.row_limit].copy()
+        is_ready: Bools = self._codes == READY
+        if pool.users or pool.placeholders:
+            held = np.zeros(len(is_ready), np.bool_)
+            pods = state.pods
+            rows = [e.row for uid in pool.placeholders if (e := pods.get(uid)) and e.row >= 0]
+            held[rows] = True
+            self._codes[is_ready & (self._free == 0) & ~held] = CODES[NodeState.FULL]
+        drained = np.zeros(len(is_ready), np.bool_)
+        drained[[row for name in pool.draining if (row := state.row_of(name)) >= 0]] = True
+        self._codes[is_ready & drained] = CODES[NodeState.DRAINING]
+
+    def counts(self) -> dict[NodeState, int]:
+        """How many nodes are in each state."""
+        counts = np.bincount(self._codes[self._codes != OUTSIDE], minlength=len(STATES))
+        return dict(zip(STATES, counts.tolist(), strict=True))
+
+    def all(self) -> list[NodeReport]:
+        """The oldest first."""
+        return self._reports(self._nodes.rows_by_age)
+
+    def notable(self, count: int) -> list[NodeReport]:
+        """Of nodes that are not just ready, the oldest first: at most so many."""
+        told = (self._codes != OUTSIDE) & (self._codes != READY)
+        told[[row for name in self._pool.kept if (row := self._state.row_of(name)) >= 0]] = True
+        if not told.any():
+            return []
+        rows = [row for row in self._nodes.rows_by_age if told[row]]
+        return self._reports(rows[:count])
+
+    def _reports(self, rows: Iterable[int]) -> list[NodeReport]:
+        names, kept, found = self._state.node_names, self._pool.kept, []
+        for row in rows:
+            state = STATES[self._codes[row]]
+            pulls = state in (NodeState.PULLING, NodeState.STUCK)
+            since_ns = int(self._nodes.pulls_since_ns[row]) if pulls else 0
+            name = names[row]
+            reason = kept.get(name, "")
+            found.append(NodeReport(row, name, state, since_ns, int(self._free[row]), reason))
+        return found
 
 
 def pull_text(since_ns: int, now_ns: int, expected_ns: int) -> str:

@@ -4,6 +4,7 @@ each is for users now (headroom.py).
 Updated node by node, and all at once as time passes.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -12,11 +13,12 @@ from stower.model.kinds import Node
 from stower.model.times import time_ns
 from stower.state.arrays import Bools, Ints, grow_array
 from stower.state.cluster import ClusterState
-from stower.warm.headroom import USABLE, NodeState, node_state
-from stower.warm.pools import Pool
+from stower.warm.headroom import STATES, USABLE, NodeState, node_state
+from stower.warm.pools import Pool, kept_ns
 from stower.warm.readiness import is_ready
 
-TIME_MAX_NS: Final = 2**62  # a time after that is this one: an array has room for no more
+CODES: Final = {state: code for code, state in enumerate(STATES)}
+OUTSIDE: Final = -1  # no node of the pool
 
 
 class PoolNodes:
@@ -30,9 +32,10 @@ class PoolNodes:
         self.born_ns: Ints = np.zeros(state.capacity, np.int64)
         self.pulls_since_ns: Ints = np.zeros(state.capacity, np.int64)
         self.usable: Bools = np.zeros(state.capacity, np.bool_)  # now or soon
-        self.states: dict[int, NodeState] = {}  # by row
+        self.codes: Ints = np.full(state.capacity, OUTSIDE, np.int64)  # of states, see CODES
         self._row_of: dict[str, int] = {}
         self._order: tuple[int, ...] | None = None
+        self._seen_tolerations = pool.tolerations  # with these, all nodes were looked at
         for row in state.present_rows():
             self.refresh_node(state.node_names[row])
 
@@ -45,20 +48,22 @@ class PoolNodes:
             self.born_ns = grow_array(self.born_ns, state.capacity)
             self.pulls_since_ns = grow_array(self.pulls_since_ns, state.capacity)
             self.usable = grow_array(self.usable, state.capacity)
+            fresh = np.full(state.capacity - len(self.codes), OUTSIDE, np.int64)
+            self.codes = np.concatenate((self.codes, fresh))
         old = self._row_of.pop(name, -1)
         was_ready, before = False, (False, 0)
         if old >= 0:
             was_ready, before = bool(self.ready[old]), (bool(self.holds[old]), old)
             self.holds[old] = self.ready[old] = self.usable[old] = False
-            self.states.pop(old, None)
+            self.codes[old] = OUTSIDE
         row = state.row_of(name)
         node = state.nodes[row] if row >= 0 else None
         if node is not None:
             self._row_of[name] = row
-            self.born_ns[row] = min(time_ns(node.metadata.creation_timestamp) or 0, TIME_MAX_NS)
+            self.born_ns[row] = kept_ns(time_ns(node.metadata.creation_timestamp) or 0)
             self.holds[row] = self.pool.holds(node)
             self.ready[row] = self.holds[row] and is_ready(self.pool, node)
-            self.pulls_since_ns[row] = min(self.pool.pulls_since_ns(node), TIME_MAX_NS)
+            self.pulls_since_ns[row] = kept_ns(self.pool.pulls_since_ns(node))
             if self.holds[row]:
                 self._look_at(row, node)
         if before != (node is not None and bool(self.holds[row]), row) or old != row:
@@ -66,30 +71,41 @@ class PoolNodes:
         return node is not None and bool(self.ready[row]) and not was_ready
 
     def look(self) -> bool:
-        """Time has passed: nodes that pull may be stuck by now. Whether that is so of any."""
-        before = dict(self.states)
-        for row in self.rows_by_age:
+        """Time has passed: nodes that pull may be stuck by now; or users tolerate other taints than
+        before. Whether any node is something else than before."""
+        rows: Iterable[int] = self.rows_by_age
+        if self._seen_tolerations == self.pool.tolerations:
+            rows = self.rows_that_are(NodeState.PULLING).tolist()
+        self._seen_tolerations = self.pool.tolerations
+        before = self.codes.copy()
+        for row in rows:
             self._look_at(row, self._state.node_at(row))
-        return before != self.states
+        return not np.array_equal(before, self.codes)
 
     def _look_at(self, row: int, node: Node) -> None:
-        found = self.states[row] = node_state(
+        found = node_state(
             self.pool,
             node,
             bool(self.ready[row]),
             int(self.pulls_since_ns[row]),
             self._state.now_ns,
         )
+        self.codes[row] = CODES[found]
         self.usable[row] = found in USABLE
+
+    def state_of(self, row: int) -> NodeState | None:
+        """What a node is; None where it is none of the pool's."""
+        code = int(self.codes[row])
+        return None if code == OUTSIDE else STATES[code]
 
     def has(self, name: str) -> bool:
         """Whether this node is one of the pool's."""
         row = self._row_of.get(name, -1)
         return row >= 0 and bool(self.holds[row])
 
-    def rows_that_are(self, *states: NodeState) -> list[int]:
-        """Rows of the nodes in these states, the oldest first."""
-        return [row for row in self.rows_by_age if self.states.get(row) in states]
+    def rows_that_are(self, *states: NodeState) -> Ints:
+        """Rows of the nodes in these states."""
+        return np.flatnonzero(np.isin(self.codes, [CODES[state] for state in states]))
 
     @property
     def rows_by_age(self) -> tuple[int, ...]:
@@ -102,6 +118,7 @@ class PoolNodes:
 
     @property
     def newest_rows(self) -> tuple[int, ...]:
-        """Rows of the nodes that were made last, in the same second."""
+        """Rows of the usable nodes that were made last, in the same second."""
         rows = self.rows_by_age
-        return tuple(row for row in rows if self.born_ns[row] == self.born_ns[rows[-1]])
+        usable = [row for row in rows if self.usable[row]]
+        return tuple(row for row in usable if self.born_ns[row] == self.born_ns[usable[-1]])

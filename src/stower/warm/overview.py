@@ -9,7 +9,7 @@ import msgspec
 
 from stower.model.kinds import Pod
 from stower.warm.controller import WarmCapacity
-from stower.warm.node_reports import node_reports, pull_text
+from stower.warm.node_reports import NodeReports, pull_text
 from stower.warm.pool_status import expected_text
 from stower.warm.pools import Pool, Role
 from stower.warm.sharing import placeholders_on, users_of
@@ -72,7 +72,7 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     other_users = warm.users_on(pool) - users
     other_held = warm.placeholders_on(pool) - held
     nodes = []
-    for report in sorted(node_reports(state, pool, nodes_of), key=lambda one: one.name):
+    for report in sorted(NodeReports(state, pool, nodes_of).all(), key=lambda one: one.name):
         row = report.row
         counts = (users[row], other_users[row], held[row], other_held[row], report.free)
         drawn = "".join(letter * int(n) for letter, n in zip(LETTERS, counts, strict=True))

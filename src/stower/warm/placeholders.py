@@ -111,7 +111,7 @@ class PlaceholderManager:
         useful = [e for e in alive if e.row < 0 or nodes.usable[e.row]]
         stranded = [e for e in alive if e.row >= 0 and not nodes.usable[e.row]]
         if sum(entry.row >= 0 for entry in useful) < pool.wanted:
-            stranded = [e for e in stranded if nodes.states.get(e.row) is not NodeState.STUCK]
+            stranded = [e for e in stranded if nodes.state_of(e.row) is not NodeState.STUCK]
         over = max(0, len(useful) + self._count_pending(pool) - pool.wanted)
         made_of = _template_hash(pool)
         others = [e for e in useful[over:] if _template_of(e.pod) not in ("", made_of)]

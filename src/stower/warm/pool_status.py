@@ -8,7 +8,7 @@ from stower.model.times import time_text
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.warm.headroom import NodeState
-from stower.warm.node_reports import NodeReport, node_reports
+from stower.warm.node_reports import NodeReport, NodeReports
 from stower.warm.nodes import PoolNodes
 from stower.warm.pools import Pool
 
@@ -20,7 +20,7 @@ def pool_status(
     pool: Pool, nodes: PoolNodes, entries: Sequence[PodEntry], state: ClusterState
 ) -> WarmPoolStatus:
     """`entries`: its placeholders."""
-    pods, reports = state.pods, node_reports(state, pool, nodes)
+    pods, reports = state.pods, NodeReports(state, pool, nodes)
     waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
     placed = sum(entry.row >= 0 and bool(nodes.usable[entry.row]) for entry in entries)
     pending = sum(entry.row < 0 for entry in entries)
@@ -29,16 +29,12 @@ def pool_status(
         nodes=len(nodes.rows_by_age), ready_nodes=ready,
         users=len(pool.users) - waiting, waiting_users=waiting, wanted=pool.wanted,
         placed=placed, pending=pending, unusable=len(entries) - placed - pending,
-        node_states=tuple(map(_node_status, filter(_is_told, reports)))[:STATES_MAX] or None,
+        node_states=tuple(map(_node_status, reports.notable(STATES_MAX))) or None,
         expected=expected_text(pool, nodes, state, waiting, pending),
         problem=pool.problem or pool.fault,
         draining=pool.draining or None, moves=tuple(pool.moves) or None,
         profile=pool.arrivals.profile if pool.arrivals is not None else None,
     )  # fmt: skip
-
-
-def _is_told(report: NodeReport) -> bool:
-    return report.state is not NodeState.READY or bool(report.reason)
 
 
 def _node_status(report: NodeReport) -> WarmNodeStatus:
@@ -51,11 +47,11 @@ def expected_text(
 ) -> str:
     """What those wait for that have no node, or else which nodes are to go."""
     parts = []
-    late = [row for row in nodes.rows_by_age if not nodes.ready[row]]
+    late = [row for row in nodes.rows_by_age if not nodes.ready[row]] if waiting else []
     pulls = 0
     like = next((e for uid in pool.users if (e := state.pods.get(uid))), None)
     requests = like.shape.requests if like is not None else ()
-    for row in late if waiting else ():
+    for row in late:
         rooms = ((c.allocatable_cells[row] - c.requested_cells[row]) // n for c, n in requests)
         pulls += max(0, int(min(rooms, default=0)))
     if here := min(waiting, pulls):

@@ -15,6 +15,7 @@ from stower.warm.day_profile import ArrivalCounter
 
 # The label of placeholders that we keep ourselves: the name of their pool.
 POOL_LABEL = "stower.dev/warm-pool"
+TIME_MAX_NS: Final = 2**62
 CLOCK_SKEW_NS: Final = 60 * SECOND_NS  # clocks of schedulers that lead in turn
 
 
@@ -38,7 +39,7 @@ class Pool:
         self.came_ns: dict[str, int] = {}  # when users were made
         self.last_active_ns: dict[str, int] = {}  # of users of whom it is known
         self.placeholders: dict[str, Pod] = {}
-        # Of these and of pullers, those that the users' selector finds as well.
+        # Pods that the users' selector finds, and who are no users of this pool.
         self.overlapping: dict[str, None] = {}
         self.pullers: dict[str, dict[str, Pod]] = {}  # by node, then by uid
         self.wanted = spec.placeholders.replicas
@@ -88,8 +89,8 @@ class Pool:
     def put(self, pod: Pod, role: Role) -> None:
         """A pod is one of them, or is known as it is now."""
         uid = pod.metadata.uid
-        if role is not Role.USER and _is_selected(self.spec.users, pod.metadata.labels or {}):
-            self.overlapping[uid] = None
+        if role is not Role.USER:
+            self.put_other(pod)
         if role is Role.PULLER:
             self.pullers.setdefault(pod.spec.node_name, {})[uid] = pod
         elif role is Role.PLACEHOLDER:
@@ -100,12 +101,20 @@ class Pool:
             self.users[uid] = pod
             self.tolerations = tuple(pod.spec.tolerations or ())
             if uid not in self.came_ns:
-                self.came_ns[uid] = time_ns(pod.metadata.creation_timestamp) or 0
+                self.came_ns[uid] = kept_ns(time_ns(pod.metadata.creation_timestamp) or 0)
             self.last_active_ns.pop(uid, None)
             name = self.spec.packing.last_activity_annotation
             active_ns = time_ns((pod.metadata.annotations or {}).get(name))
             if active_ns is not None:
-                self.last_active_ns[uid] = active_ns
+                self.last_active_ns[uid] = kept_ns(active_ns)
+
+    def put_other(self, pod: Pod) -> None:
+        """A pod of the namespace is no user of this pool."""
+        uid = pod.metadata.uid
+        if _is_selected(self.spec.users, pod.metadata.labels or {}):
+            self.overlapping[uid] = None
+        else:
+            self.overlapping.pop(uid, None)
 
     def drop(self, pod: Pod, role: Role) -> None:
         """It is gone."""
@@ -134,6 +143,11 @@ class Pool:
             self.last_active_ns,
         ):  # fmt: skip
             known.clear()
+
+
+def kept_ns(time_ns: int) -> int:
+    """A time, or the nearest for which an array has room."""
+    return min(max(time_ns, -TIME_MAX_NS), TIME_MAX_NS)
 
 
 def is_recent(move: Move, since_ns: int, now_ns: int) -> bool:

@@ -32,12 +32,13 @@ def part_of(
 ) -> Part:
     """What of the pool drains are planned for. Nodes that users cannot use are nobody's refuge,
     and are not drained."""
-    rows = tuple(row for row in nodes.rows_by_age if nodes.usable[row])
+    order = nodes.rows_by_age
+    rows = order if nodes.usable[[*order]].all() else tuple(r for r in order if nodes.usable[r])
     here = (e for e in entries if not e.is_assumed and not keeping.is_leaving(e))
-    free = tuple(entry for entry in here if entry.row < 0 or entry.row in rows)
+    free = tuple(entry for entry in here if entry.row < 0 or nodes.usable[entry.row])
     how = pool.spec.repositioning
     draws = how.mode == "Newest" or pool.spec.placeholders.placement == "Spread"
-    return Part(pool, nodes, rows, free, rows[-1] if rows and draws else -1)
+    return Part(pool, nodes, rows, free, frozenset(nodes.newest_rows if draws else ()))
 
 
 class Repositioner:
@@ -83,7 +84,9 @@ class Repositioner:
         plan = Plan(pool.draining, moves, kept)
         if how.mode == "Newest":
             moves = self._planner.plan_newest_node(rows, nodes.newest_rows, free).moves
-            plan = plan._replace(moves=moves)
+            drawn = {entry.uid for entry, _ in moves}
+            rest = (move for move in plan.moves if move[0].uid not in drawn)
+            plan = plan._replace(moves=(*moves, *rest))
         elif how.mode == "Lifetime":
             since_ns = state.now_ns - how.lifetime_seconds * SECOND_NS
             old = [e for e in free if (time_ns(e.pod.metadata.creation_timestamp) or 0) <= since_ns]
@@ -92,9 +95,10 @@ class Repositioner:
             anew = self._planner.plan_replacement(rows, old, pool.draining).moves
             plan = plan._replace(moves=(*plan.moves, *anew))
         here = [e for e in entries if not e.is_assumed and not keeping.is_leaving(e)]
-        stranded = [e for e in here if e.row >= 0 and e.row not in rows and not pool.is_own(e.pod)]
+        theirs = (e for e in here if e.row >= 0 and not pool.is_own(e.pod))
+        stranded = [entry for entry in theirs if not nodes.usable[entry.row]]
         if stranded:
-            closed = nodes.rows_that_are(*CLOSED)
+            closed = frozenset(nodes.rows_that_are(*CLOSED).tolist())
             leaving = self._planner.plan_exit(rows, stranded, closed)
             plan = Plan(plan.draining, (*leaving.moves, *plan.moves), {**plan.kept, **leaving.kept})
         return plan
