@@ -252,8 +252,10 @@ def find_placeholders(
         raise failure(f"--goal: {COUNT_MAX:,} placeholders do not meet {goal}")
     if output is Output.TABLE:
         row = next(row for row in rows if row["case"] == placeholders_text(least))
+        verb = "meets" if least == 1 else "meet"
+        do_not = "does not" if least == 2 else "do not"
         console().print(
-            f"{placeholders_text(least)} meet {goal}, {placeholders_text(least - 1)} do not: "
+            f"{placeholders_text(least)} {verb} {goal}, {placeholders_text(least - 1)} {do_not}: "
             f"{row['nodeHours']:,.1f} node hours, cost {row['cost']:,.1f}"
             if least
             else f"No placeholder is needed for {goal}: {row['nodeHours']:,.1f} node hours",
@@ -380,7 +382,7 @@ def _figures(
         ratio = round(fmean(a.node_hours / b.node_hours for a, b in pairs), 4)
         theirs = fmean(wait for run in others for wait in run.waits_s)
         wait_ratio = round(fmean(waits) / theirs, 4) if theirs else None
-    hours = 24 * len(runs)
+    hours = sum(run.hours for run in runs)
     return {
         "case": case.name,
         "policy": rules,

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import zstandard
 
-from stower.assembly import build_engine
 from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.documents import DocumentError, read_documents
 from stower.cli.output import bad_input, progress
 from stower.framework.events import Event
-from stower.framework.plugin import Features
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject, Pod, PriorityClass, WarmPool
+from stower.model.kinds.warm_pool import pool_faults
 from stower.model.raw import decode_object
 from stower.record.reader import RecordedEvent, is_recording, read_recording
 from stower.sim.autoscaler import NodeGroup
@@ -34,6 +33,7 @@ from stower.sim.hub_day import Day
 from stower.sim.hub_policies import Policy
 from stower.sim.own_hub import OwnHub
 
+CHUNK_BYTES = 1 << 12  # that are unpacked at once
 BYTES_MAX = 1 << 30  # of a file of days, unpacked
 WANTED = (
     "a CSV table of users (columns arrival and end), JupyterHub's event log, the JSON of its "
@@ -53,24 +53,30 @@ def read_own_hub(
     pools = [obj for obj in objects if isinstance(obj, WarmPool)]
     if len(pools) != 1:
         raise bad_input(f"--pool {pool}: {len(pools)} WarmPools, want one")
-    users = [obj for obj in _objects(user, "--user") if isinstance(obj, Pod)] if user else []
+    for field, value, text in pool_faults(pools[0].spec, pools[0].metadata.name):
+        at = field if field.startswith("metadata.") else f"spec.{field}"
+        raise bad_input(f"--pool {pool}: {at}: {value!r}: {text}")
+    beside = [*_objects(user, "--user")] if user else []
+    users = [obj for obj in beside if isinstance(obj, Pod)]
     if user and len(users) != 1:
         raise bad_input(f"--user {user}: {len(users)} pods, want one")
-    priorities = {obj.metadata.name: obj.value for obj in objects if isinstance(obj, PriorityClass)}
+    classes = [obj for obj in (*objects, *beside) if isinstance(obj, PriorityClass)]
+    priorities = {obj.metadata.name: obj.value for obj in classes}
     try:
         configuration = read_yaml_document(str(config)) if config is not None else None
     except InputError as error:
         raise bad_input(str(error)) from None
     own = OwnHub(pools[0], users[0] if users else None, configuration, groups, slots, priorities)
-    try:
-        own.check()
-    except InvalidObject as error:
-        raise bad_input(f"--pool {pool}: {error}") from None
-    if configuration is not None:
+    checks = (
+        (own.check, f"--user {user}" if user else f"--pool {pool}"),
+        (own.check_configuration, f"--config {config}"),
+        (own.check_groups, "--node-groups"),
+    )
+    for check, what in checks:
         try:
-            build_engine(configuration, features=Features(warm_pools=True))
+            check()
         except InvalidObject as error:
-            raise bad_input(f"--config {config}: {error}") from None
+            raise bad_input(f"{what}: {error}") from None
     return own
 
 
@@ -101,13 +107,19 @@ def _sessions(path: Path, own: OwnHub) -> list[Session]:
     if is_recording(path):
         users = own.pool.spec.users
         assert users is not None
-        return read_recorded(_events(path), users, own.namespace)
+        found = read_recorded(_events(path), users, own.namespace)
+        if not found:
+            what = f"no pod of namespace {own.namespace} that spec.users of the pool selects"
+            raise InvalidObject("the recording", what, "users who come")
+        return found
     data = _unpacked(path)
     head = data.lstrip()[:1]
     if head not in (b"{", b"["):
         return read_table(data.decode("utf-8-sig").splitlines())
     lines = [line for line in data.splitlines() if line.strip()]
-    return read_event_log(lines) if is_event_log(iter(lines)) else read_users(data)
+    if is_event_log(iter(lines)):
+        return read_event_log(lines)
+    return read_users(data, own.pool.spec.packing.cull_seconds)
 
 
 def _events(path: Path) -> Iterator[tuple[int, Event]]:
@@ -121,18 +133,29 @@ def _unpacked(path: Path) -> bytes:
         with gzip.open(path) as packed:
             data = packed.read(BYTES_MAX + 1)
     elif path.suffix == ".zst":
-        unpacker = zstandard.ZstdDecompressor()
-        with (
-            path.open("rb") as file,
-            unpacker.stream_reader(file, read_across_frames=True) as packed,
-        ):
-            data = packed.read(BYTES_MAX + 1)
+        data = _unpacked_frames(path)
     else:
         with path.open("rb") as file:
             data = file.read(BYTES_MAX + 1)
     if len(data) > BYTES_MAX:
         raise InvalidObject("size", f"more than {BYTES_MAX >> 30} GiB", "less")
     return data
+
+
+def _unpacked_frames(path: Path) -> bytes:
+    """Of a .zst file; the library takes one that was cut off for one that ends."""
+    parts, size, frame = list[bytes](), 0, None
+    with path.open("rb") as file:
+        while data := file.read(CHUNK_BYTES):
+            while data and size <= BYTES_MAX:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                parts.append(frame.decompress(data))
+                size += len(parts[-1])
+                data = frame.unused_data
+                frame = None if frame.eof else frame
+    if frame is not None and size <= BYTES_MAX:
+        raise EOFError("the file was cut off")
+    return b"".join(parts)
 
 
 def _objects(path: Path, option: str) -> Iterator[ApiObject]:

@@ -15,6 +15,7 @@ import msgspec
 from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import Container
 from stower.model.resources import PODS, amounts, node_room, pod_requests
+from stower.model.selectors import node_selector_matches
 from stower.model.taints import Taint, is_tolerated
 from stower.model.times import SECOND_NS
 from stower.sim.server import Server
@@ -36,7 +37,7 @@ class NodeGroup(
 ):
     """Nodes that are alike. `boot_seconds`, `pull_seconds`: from and to; where they are not given,
     those of the day count. `price_per_hour`: of one, in any currency. `outages`: from and to, in
-    seconds of the day, when the provider has none of them to give."""
+    seconds of each day (UTC), when the provider has none of them to give."""
 
     name: str
     allocatable: dict[str, str | int | float]
@@ -75,6 +76,10 @@ class Bin:
         """Put the pod there, if it fits."""
         wanted = pod.spec.node_selector or {}
         if any(self._labels.get(key) != value for key, value in wanted.items()):
+            return False
+        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+        required = affinity.required if affinity is not None else None
+        if required is not None and not node_selector_matches(required, self._labels, ""):
             return False
         if any(not is_tolerated(pod.spec.tolerations or (), taint) for taint in self._taints):
             return False

@@ -36,6 +36,8 @@ from stower.sim.server import OK, Change, Server
 SCAN_NS: Final = 10 * SECOND_NS
 LOOK_NS: Final = 30 * SECOND_NS
 MINUTE_NS: Final = 60 * SECOND_NS
+DAY_NS: Final = 86_400 * SECOND_NS
+HOUR_S: Final = 3600.0
 ACTIVITY_NS: Final = 300 * SECOND_NS  # so much later a hub says that a user is idle
 # What is told of a step of the engine: when, which event, what was written.
 Tell = Callable[[int, Event, Sequence[Write]], None]
@@ -58,6 +60,7 @@ class Outcome(msgspec.Struct):
     steps: int = 0
     lowered: int = 0  # placeholders that were wanted no more
     orders_failed: int = 0  # for nodes that the provider did not have
+    hours: float = 24.0  # that the day has
     broken: str = ""
 
 
@@ -96,7 +99,7 @@ class HubDay:
             for namespace, one in setup.settings.items()
             if not policy.has_own_placeholders
         ]
-        self.outcome = Outcome(policy.name, day.seed)
+        self.outcome = Outcome(policy.name, day.seed, hours=day.length_s / HOUR_S)
         self.autoscaler = Autoscaler(self.server, setup.groups, self._order, self._remove)
         self.machines = self.autoscaler.machines
         self._warm = find_warm_controller(self.engine.state)
@@ -226,7 +229,7 @@ class HubDay:
 
     def _order(self, group: NodeGroup, warm: bool = False) -> bool:
         """One more node, if the provider has one; the first is there, and warm."""
-        at_s = (self.agenda.now_ns - self.day.starts_ns) / SECOND_NS
+        at_s = self.agenda.now_ns % DAY_NS / SECOND_NS
         if any(first <= at_s < last for first, last in group.outages):
             return False
         number = self._made

@@ -60,6 +60,8 @@ def _table_sessions(reader: "csv.DictReader[str]") -> Iterator[Session]:
     if not start or not end:
         raise InvalidObject("line 1", ",".join(names), COLUMNS)
     active = _column(names, ACTIVE)
+    moments = [c for c in (start, end, active) if c and c not in (*LIVES, "active_s")]
+    form: bool | None = None  # whether times are seconds
     for count, row in enumerate(reader, 1):
         at = f"line {reader.line_num}"
         if count > USERS_MAX:
@@ -69,6 +71,12 @@ def _table_sessions(reader: "csv.DictReader[str]") -> Iterator[Session]:
         end_s += start_s if end in LIVES else 0
         active_s = _moment(row, active, at) if row.get(active) else math.inf
         active_s -= start_s if active == "last_activity" else 0
+        for column in moments:
+            if text := row.get(column):
+                form = _is_number(text) if form is None else form
+                if form != _is_number(text):
+                    want = "seconds, as before" if form else "an RFC 3339 time, as before"
+                    raise InvalidObject(f"{at}, {column}", text, want)
         if end_s < start_s:
             raise InvalidObject(f"{at}, {end}", row[end], f"a time after {start}")
         requests = tuple((name, text) for name in RESOURCES if (text := row.get(name)))
@@ -80,29 +88,34 @@ def _table_sessions(reader: "csv.DictReader[str]") -> Iterator[Session]:
 
 def read_event_log(lines: Iterable[bytes]) -> list[Session]:
     """Sessions of JupyterHub's server-action events, one JSON object a line; other events are left
-    out. A stop without a start began when the log begins. Raises InvalidObject with the line."""
-    begun: dict[tuple[str, str], float] = {}
-    found: list[Session] = []
-    first_s = math.inf
+    out, and lines may be in any order. A stop without a start began when the log begins. Raises
+    InvalidObject with the line."""
+    events: list[tuple[float, bool, tuple[str, str]]] = []
     for number, line in enumerate(lines, 1):
         event = _object(line, f"line {number}")
         schema = str(event.get("__schema__") or event.get("schema_id") or "")
         if not schema.rstrip("/").endswith("server-action"):
             continue
         at_s = _time_s(event.get("__timestamp__"), f"line {number}, __timestamp__")
-        first_s = min(first_s, at_s)
         who = str(event.get("username", "")), str(event.get("servername", ""))
-        if event.get("action") == "start":
+        action = event.get("action")
+        if action not in ("start", "stop"):
+            raise InvalidObject(f"line {number}, action", action, "start or stop")
+        events.append((at_s, action == "start", who))
+    events.sort(key=lambda event: event[0])
+    begun: dict[tuple[str, str], float] = {}
+    found: list[Session] = []
+    for at_s, is_start, who in events:
+        if is_start:
             begun.setdefault(who, at_s)
-        elif event.get("action") == "stop":
-            found.append(Session(begun.pop(who, first_s), at_s))
         else:
-            raise InvalidObject(f"line {number}, action", event.get("action"), "start or stop")
+            found.append(Session(begun.pop(who, events[0][0]), at_s))
     return [*found, *(Session(at_s) for at_s in begun.values())]
 
 
-def read_users(document: bytes) -> list[Session]:
-    """Sessions of the servers that run by JupyterHub's list of users. Raises InvalidObject."""
+def read_users(document: bytes, cull_seconds: int = Packing().cull_seconds) -> list[Session]:
+    """Sessions of the servers that run by JupyterHub's list of users: until they are culled. Who
+    came more than a day before the newest counts as come then. Raises InvalidObject."""
     try:
         users = msgspec.json.decode(document)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -123,9 +136,16 @@ def read_users(document: bytes) -> list[Session]:
             start_s = _time_s(server["started"], f"{at}.started")
             last = server.get("last_activity") or server["started"]
             active_s = max(0.0, _time_s(last, f"{at}.last_activity") - start_s)
-            culled_s = start_s + active_s + Packing().cull_seconds
-            found.append(Session(start_s, culled_s, active_s))
-    return found
+            found.append(Session(start_s, start_s + active_s + cull_seconds, active_s))
+    first_s = max((one.start_s + one.active_s for one in found), default=0.0) - 24 * HOUR_S
+    return [_from(one, first_s) for one in found if one.end_s > first_s]
+
+
+def _from(session: Session, first_s: float) -> Session:
+    """Of the session what is after that."""
+    before_s = max(0.0, first_s - session.start_s)
+    active_s = max(0.0, session.active_s - before_s)
+    return msgspec.structs.replace(session, start_s=session.start_s + before_s, active_s=active_s)
 
 
 def read_recorded(
@@ -185,6 +205,14 @@ def day_of(sessions: Sequence[Session], seed: int) -> Day:
 
 def _column(names: Iterable[str], wanted: Sequence[str]) -> str:
     return next((name for name in wanted if name in names), "")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _moment(row: Mapping[str, str], column: str, at: str) -> float:

@@ -8,12 +8,17 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.assembly import build_engine
+from stower.framework.plugin import Features
+from stower.framework.profile import Profile
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod, WarmPool
 from stower.model.kinds.pod import ResourceRequirements
-from stower.model.kinds.warm_pool import Placeholders, WarmPoolSpec, pool_faults
+from stower.model.kinds.warm_pool import Placeholders, WarmPoolSpec
 from stower.model.resources import PODS, amounts, pod_requests
 from stower.model.selectors import LabelSelector
+from stower.plugins.image_readiness import ImageReadiness
+from stower.plugins.warm_capacity import WarmCapacity, find_warm_controller
 from stower.sim.autoscaler import NodeGroup, empty_bin
 from stower.sim.hub_day import Day, User
 from stower.sim.hub_policies import IMAGE, Policy, Setup, configuration_with, profile_of, with_owner
@@ -43,23 +48,42 @@ class OwnHub(msgspec.Struct, frozen=True):
         return self.pool.metadata.namespace or NAMESPACE
 
     def check(self) -> None:
-        """Raises InvalidObject for what no day can be run with."""
-        for path, value, text in pool_faults(self.pool.spec, self.pool.metadata.name):
-            raise InvalidObject(f"spec.{path}", value, text)
-        requests = pod_requests(self._typical_user())
-        if not requests:
+        """Raises InvalidObject for a pool, or a user, of whom no day can be run."""
+        if self.user is None and self.pool.spec.placeholders.template is None:
+            raise InvalidObject("spec.placeholders.template", None, "a template, or --user FILE")
+        user = self._typical_user()
+        if not pod_requests(user):
             want = "resources.requests, so that a node is full at some time"
             raise InvalidObject("the user's containers", "no requests", want)
-        if not self.fits(self._on_nodes_of_the_pool(self._typical_user())):
-            names = ", ".join(group.name for group in self._node_groups())
-            want = "one whose nodes take a user, by requests, nodeSelector and taints"
-            raise InvalidObject("nodeGroups", names, want)
-        if self.configuration is not None and not self._profiles():
-            raise InvalidObject("profiles", [], "at least one")
+        for pod in (user, self._typical_placeholder()):
+            if pod.spec.resource_claims:
+                names = ", ".join(claim.name for claim in pod.spec.resource_claims)
+                raise InvalidObject("resourceClaims", names, "none: days have no devices")
+        labels = user.metadata.labels or {}
         selector = self.pool.spec.users
-        labels = self._typical_user().metadata.labels or {}
         if selector is None or not selector.matches(labels):
             raise InvalidObject("spec.users", labels, "a selector that the user's labels match")
+
+    def check_groups(self) -> None:
+        """Raises InvalidObject where no node takes a user, or a placeholder."""
+        names = ", ".join(group.name for group in self._node_groups())
+        pods = {"a user": self._typical_user(), "a placeholder": self._typical_placeholder()}
+        for what, pod in pods.items():
+            if not self.fits(self._on_nodes_of_the_pool(pod)):
+                want = f"one whose nodes take {what}, by requests, labels and taints"
+                raise InvalidObject("nodeGroups", names, want)
+
+    def check_configuration(self) -> None:
+        """Raises InvalidObject for a configuration under which no day can be run."""
+        given = self.configuration
+        if given is None:
+            return
+        engine = build_engine(given, features=Features(warm_pools=True))
+        if given.get("extenders"):
+            raise InvalidObject("extenders", len(given["extenders"]), "none: days cannot call them")
+        if find_warm_controller(engine.state) is None:
+            want = "the plugin WarmCapacity, which the pool is for"
+            raise InvalidObject("profiles", ", ".join(engine.profiles), want)
 
     def fits(self, user: Pod) -> bool:
         """Whether a node of one of the groups takes it."""
@@ -69,7 +93,9 @@ class OwnHub(msgspec.Struct, frozen=True):
     def setup(self, policy: Policy, day: Day) -> Setup:
         """Returns what a day is run with."""
         is_ours = policy.has_own_placeholders
-        count = msgspec.structs.replace(self.pool.spec.placeholders, replicas=policy.placeholders)
+        how, replicas = self.pool.spec.placeholders, policy.placeholders
+        most = max(how.replicas_max, replicas)
+        count = msgspec.structs.replace(how, replicas=replicas, replicas_max=most)
         spec = self._spec(count)
         meta = self.pool.metadata
         meta = msgspec.structs.replace(meta, namespace=self.namespace, uid=meta.uid or meta.name)
@@ -80,7 +106,11 @@ class OwnHub(msgspec.Struct, frozen=True):
         return Setup(
             configuration, {self.namespace: count}, self._make_user, self._make_placeholder,
             self._node_groups(), self._image(), spec, (pool,) if is_ours else (),
-            has_laws=not _has_rules(self._typical_user()),
+            has_laws=not (
+                _has_rules(self._typical_user())
+                or _has_rules(self._typical_placeholder())
+                or self._has_own_rules()
+            ),
         )  # fmt: skip
 
     def _spec(self, count: Placeholders) -> WarmPoolSpec:
@@ -96,20 +126,40 @@ class OwnHub(msgspec.Struct, frozen=True):
 
     def _typical_user(self) -> Pod:
         if self.user is not None:
-            return self.user
-        template = self.pool.spec.placeholders.template
-        if template is None:
-            raise InvalidObject("spec.placeholders.template", None, "a template, or --user FILE")
+            return self._with_image(_simulated(self._with_priority(self.user, 0)))
+        template = self.pool.spec.placeholders.template or {"spec": {}}
         found = msgspec.convert({"metadata": {}, "spec": template["spec"]}, Pod)
         labels = dict(_labels_for(self.pool.spec.users))
-        containers = [
-            msgspec.structs.replace(c, image=self._image()) for c in found.spec.containers
-        ]
-        spec = msgspec.structs.replace(
-            found.spec, containers=tuple(containers), priority=0, priority_class_name=""
-        )
+        spec = msgspec.structs.replace(found.spec, priority=0, priority_class_name="")
         meta = msgspec.structs.replace(found.metadata, labels=labels)
-        return msgspec.structs.replace(found, metadata=meta, spec=spec)
+        found = msgspec.structs.replace(found, metadata=meta, spec=spec)
+        return self._with_image(_simulated(found))
+
+    def _typical_placeholder(self) -> Pod:
+        """As the pool says, or like a user."""
+        template = self.pool.spec.placeholders.template
+        if template is None:
+            pod = self._typical_user()
+            spec = msgspec.structs.replace(pod.spec, priority=PLACEHOLDER_PRIORITY)
+            return msgspec.structs.replace(pod, spec=spec)
+        found = msgspec.convert({"metadata": {}, "spec": template["spec"]}, Pod)
+        return _simulated(self._with_priority(found, PLACEHOLDER_PRIORITY))
+
+    def _with_image(self, pod: Pod) -> Pod:
+        """With the one image that nodes pull."""
+        image = self._image()
+        containers = tuple(msgspec.structs.replace(c, image=image) for c in pod.spec.containers)
+        spec = msgspec.structs.replace(pod.spec, containers=containers)
+        return msgspec.structs.replace(pod, spec=spec)
+
+    def _with_priority(self, pod: Pod, otherwise: int) -> Pod:
+        """With the priority that admission would give it."""
+        if pod.spec.priority is not None:
+            return pod
+        priority = self.priorities.get(pod.spec.priority_class_name or "", otherwise)
+        return msgspec.structs.replace(
+            pod, spec=msgspec.structs.replace(pod.spec, priority=priority)
+        )
 
     def _make_user(self, i: int, user: User, created: str) -> Pod:
         pod = self._on_nodes_of_the_pool(self._typical_user())
@@ -124,17 +174,10 @@ class OwnHub(msgspec.Struct, frozen=True):
         return self._named(pod, f"user-{i}", f"user-{i}", created, pod.metadata.labels or {})
 
     def _placeholder_template(self) -> Json:
-        """As the pool says, or like a user."""
-        template = self.pool.spec.placeholders.template
-        pod = self._on_nodes_of_the_pool(self._typical_user())
-        spec: Json = dict(template["spec"]) if template else msgspec.to_builtins(pod.spec)
-        name = spec.get("priorityClassName", "")
-        spec.setdefault("priority", self.priorities.get(name, PLACEHOLDER_PRIORITY))
-        if not template:
-            spec["priority"] = PLACEHOLDER_PRIORITY
-        spec["nodeSelector"] = pod.spec.node_selector or {}
-        spec["schedulerName"] = self._scheduler_name()
-        return {"metadata": (template or {}).get("metadata", {}), "spec": spec}
+        template = self.pool.spec.placeholders.template or {}
+        pod = self._on_nodes_of_the_pool(self._typical_placeholder())
+        spec = msgspec.to_builtins(pod.spec) | {"schedulerName": self._scheduler_name()}
+        return {"metadata": template.get("metadata", {}), "spec": spec}
 
     def _make_placeholder(self, i: int, uid: str, created: str, namespace: str) -> Pod:
         spec = self._placeholder_template()["spec"]
@@ -165,16 +208,25 @@ class OwnHub(msgspec.Struct, frozen=True):
         containers = self.user.spec.containers if self.user is not None else ()
         return next((c.image for c in containers if c.image), IMAGE)
 
-    def _profiles(self) -> list[Json]:
-        return [p for p in (self.configuration or {}).get("profiles") or [] if isinstance(p, dict)]
-
     def _scheduler_name(self) -> str:
         """The profile that the hub's pods name, or else the first."""
         template: Json = (self.pool.spec.placeholders.template or {}).get("spec") or {}
         asked = self.user.spec.scheduler_name if self.user is not None else None
         asked = asked or template.get("schedulerName") or "user-scheduler"
-        names = [profile.get("schedulerName", "default-scheduler") for profile in self._profiles()]
-        return asked if asked in names or not names else names[0]
+        if self.configuration is None:
+            return asked
+        profiles: list[Json] = self.configuration.get("profiles") or [{}]
+        names = [profile.get("schedulerName", "default-scheduler") for profile in profiles]
+        return asked if asked in names else names[0]
+
+    def _has_own_rules(self) -> bool:
+        """Whether the profile leaves out some of what the plugins for warm capacity do."""
+        if self.configuration is None:
+            return False
+        own = build_engine(self.configuration, features=Features(warm_pools=True)).profiles
+        all = build_engine(None, features=Features(warm_pools=True)).profiles
+        (default,) = map(_warm_plugins, all.values())
+        return _warm_plugins(own[self._scheduler_name()]) != default
 
     # Nodes
 
@@ -185,17 +237,47 @@ class OwnHub(msgspec.Struct, frozen=True):
         for name, amount in amounts(pod_requests(self._typical_user())).items():
             text = f"{amount * self.slots}m" if name == "cpu" else str(amount * self.slots)
             room[name] = text
-        selector = dict(self.pool.spec.node_selector or {})
-        return (NodeGroup("users", room, 1, 1_000, selector),)
+        labels = dict(self.pool.spec.node_selector or {})
+        for pod in (self._typical_user(), self._typical_placeholder()):
+            labels |= {**(pod.spec.node_selector or {}), **dict(_required_labels(pod))}
+        return (NodeGroup("users", room, 1, 1_000, labels),)
 
 
 def _has_rules(pod: Pod) -> bool:
-    """Whether more than requests, a node selector and taints says where the pod may go."""
+    """Whether more than requests, labels of nodes and taints says where the pod may go."""
     found = pod.spec.affinity
-    nodes = found.node_affinity if found is not None else None
     others = found is not None and (found.pod_affinity or found.pod_anti_affinity)
-    required = nodes is not None and nodes.required is not None
-    return required or bool(others or pod.spec.topology_spread_constraints)
+    return bool(others or pod.spec.topology_spread_constraints)
+
+
+def _simulated(pod: Pod) -> Pod:
+    """What of the pod is simulated: nobody makes its volumes, or takes its gates away. Limits are
+    requests where it has no others, as with the API's defaults."""
+    containers = []
+    for container in pod.spec.containers:
+        found = container.resources or ResourceRequirements()
+        requests = {**(found.limits or {}), **(found.requests or {})}
+        found = msgspec.structs.replace(found, requests=requests or None)
+        containers.append(msgspec.structs.replace(container, resources=found))
+    spec = msgspec.structs.replace(
+        pod.spec, containers=tuple(containers), volumes=None, scheduling_gates=None
+    )
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def _warm_plugins(profile: Profile) -> list[tuple[str, ...]]:
+    """Names of the plugins for warm capacity at the points at which nodes are chosen."""
+    points = profile.filters, profile.post_filters, [plugin for plugin, _ in profile.scores]
+    wanted = (WarmCapacity.name, ImageReadiness.name)
+    return [tuple(plugin.name for plugin in one if plugin.name in wanted) for one in points]
+
+
+def _required_labels(pod: Pod) -> Iterator[tuple[str, str]]:
+    """Labels with which a node has what the pod's node affinity requires, as far as it says."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    for term in (required.node_selector_terms or ())[:1] if required is not None else ():
+        yield from _labels_for(LabelSelector(match_expressions=term.match_expressions))
 
 
 def _labels_for(selector: LabelSelector | None) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ class PlaceholderSet:
         users: Callable[[str], tuple[Mapping[str, Pod], Mapping[str, int]]],
     ) -> None:
         """`users`: those of a namespace and when they came, by uid; asked where the number follows
-        them."""
+        them. Nobody learns a profile of the day for it."""
         self._server, self._agenda = server, agenda
         self._namespace = namespace
         self._settings = settings
@@ -37,7 +37,12 @@ class PlaceholderSet:
     def keep(self) -> None:
         """As many as are wanted now."""
         settings = self._settings
-        follows = settings.lectures or settings.surge.hold_seconds
+        follows = (
+            settings.lectures
+            or settings.surge.hold_seconds
+            or settings.percent_of_users
+            or settings.readiness_seconds
+        )
         users, came_ns = self._users(self._namespace) if follows else ({}, {})
         self._count = count_wanted(settings, users, came_ns, self._agenda.now_ns)
         pods = [*self._server.all(Pod).values()]

@@ -1,5 +1,5 @@
-"""Which labels nodes are to have: ready for users of a pool, and the newest: it draws placeholders.
-"""
+"""Which labels nodes are to have: ready for users of a pool, and the newest, to draw others."""
+
 from collections.abc import Callable, Mapping
 
 from stower.framework.writes import Write

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
+from zstandard import ZstdCompressor
 
 from stower.cli.main import app
 from stower.cli.own_hub_runs import find_least
@@ -220,3 +221,139 @@ def test_options_that_do_not_do(
     code, _, error = ran(*arguments)
     assert 2 == code
     assert said in error
+
+
+USER = """
+apiVersion: v1
+kind: Pod
+metadata: {name: jupyter, labels: {component: singleuser-server}}
+spec:
+  schedulerName: jhub-user-scheduler
+  containers: [{name: notebook, resources: {requests: {cpu: 500m, memory: 1Gi}}}]
+"""
+PVC = "  volumes: [{name: home, persistentVolumeClaim: {claimName: home}}]\n"
+GATE = "  schedulingGates: [{name: example.com/wait}]\n"
+AFFINITY = """
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions: [{key: purpose, operator: In, values: [user]}]
+"""
+LIMITS = USER.replace("requests:", "limits:")
+URGENT = """
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: urgent}
+value: -20
+"""
+
+
+@pytest.mark.parametrize("user", [USER + PVC, USER + GATE, USER + AFFINITY, LIMITS])
+def test_users_as_hubs_have_them(user: str, tmp_path: Path) -> None:
+    day, pod = tmp_path / "day.csv", tmp_path / "user.yaml"
+    day.write_text(table())
+    pod.write_text(user)
+    own = (day, "--pool", POOL, "--user", pod, "--slots", "4", "--placeholders", "2")
+    (ours,) = cases(*own, "--policy", "stower")
+    assert (24, []) == (ours["users"], ours["broken"])
+    assert ours["within300sPercent"] > 50
+
+
+def test_placeholders_that_must_go_to_nodes_of_users(tmp_path: Path) -> None:
+    day, pool, pod = tmp_path / "day.csv", tmp_path / "pool.yaml", tmp_path / "user.yaml"
+    day.write_text(table())
+    pod.write_text(USER)
+    indented = AFFINITY.replace("\n", "\n      ").rstrip(" ")
+    pool.write_text(POOL.read_text().rstrip("\n") + indented)
+    (ours,) = cases(
+        day, "--pool", pool, "--user", pod, "--slots", "4", "--policy", "stower",
+        "--placeholders", "600",
+    )  # fmt: skip
+    assert (600, 24, []) == (ours["placeholders"], ours["users"], ours["broken"])
+    assert ours["nodeHours"] > 100  # all of them, whatever replicasMax says
+
+
+def test_a_user_has_the_priority_of_its_class(tmp_path: Path) -> None:
+    """One below placeholders takes no place of theirs."""
+    day, pod = tmp_path / "day.csv", tmp_path / "user.yaml"
+    day.write_text(table())
+    own = (day, "--pool", POOL, "--user", pod, "--slots", "4", "--placeholders", "2")
+    found = []
+    for name in ("none", "urgent"):
+        pod.write_text(USER + f"  priorityClassName: {name}\n" + URGENT)
+        (theirs,) = cases(*own, "--policy", "z2jh")
+        found.append(theirs["within10sPercent"])
+    assert found[0] > found[1]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("profiles: 5", "profiles"),
+        ("extenders: [{urlPrefix: 'http://127.0.0.1:1', filterVerb: filter}]",
+         "extenders: got 1, want none"),
+        ("profiles: [{plugins: {multiPoint: {disabled: [{name: WarmCapacity}]}}}]",
+         "want the plugin WarmCapacity"),
+    ],
+)  # fmt: skip
+def test_configurations_under_which_no_day_can_be_run(
+    config: str, said: str, tmp_path: Path
+) -> None:
+    day, path = tmp_path / "day.csv", tmp_path / "config.yaml"
+    day.write_text(table())
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    path.write_text(head + config + "\n")
+    code, _, error = ran(day, "--pool", POOL, "--config", path)
+    assert (2, True) == (code, f"--config {path}: " in error), error
+    assert said in error
+
+
+def test_a_configuration_without_profiles_is_that_of_the_default_scheduler(tmp_path: Path) -> None:
+    day, path = tmp_path / "day.csv", tmp_path / "config.yaml"
+    day.write_text(table())
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    path.write_text(head + "profiles: []\n")
+    own = (day, "--pool", POOL, "--slots", "4", "--config", path)
+    (ours,) = cases(*own, "--policy", "stower")
+    assert (24, []) == (ours["users"], ours["broken"])
+
+
+def test_a_profile_that_leaves_plugins_out_is_held_to_no_law(tmp_path: Path) -> None:
+    day, path = tmp_path / "day.csv", tmp_path / "config.yaml"
+    day.write_text(table())
+    path.write_text(CONFIG.read_text().replace(
+        "  plugins:\n", "  plugins:\n    filter:\n      disabled: [{name: ImageReadiness}]\n", 1
+    ))  # fmt: skip
+    own = (day, "--pool", POOL, "--slots", "4", "--config", path)
+    (ours,) = cases(*own, "--policy", "stower")
+    assert (24, []) == (ours["users"], ours["broken"])
+
+
+def test_a_packed_day_that_was_cut_off_is_none(tmp_path: Path) -> None:
+    day = tmp_path / "day.csv.zst"
+    packed = ZstdCompressor().compress(table().encode())
+    day.write_bytes(packed + packed)  # two frames: a header in the middle
+    assert "line 26, arrival" in ran(day, "--pool", POOL)[2]
+    for cut in (1, 10, len(packed) - 1):
+        day.write_bytes(packed[:-cut])
+        code, _, error = ran(day, "--pool", POOL)
+        assert (2, True) == (code, "the file was cut off" in error)
+
+
+def test_events_may_be_in_any_order() -> None:
+    lines = event_log().encode().splitlines()
+    assert day_of(read_event_log(lines), 1) == day_of(read_event_log(lines[::-1]), 1)
+
+
+def test_who_runs_since_long_before_the_day_came_when_it_began() -> None:
+    servers = [
+        {"started": at(-50 * 86_400), "last_activity": at(0)},
+        {"started": at(-3600), "last_activity": at(600)},
+    ]
+    document = json.dumps([{"name": "u", "servers": {str(i): s for i, s in enumerate(servers)}}])
+    day = day_of(read_users(document.encode(), 1800), 1)
+    assert [86_400 + 1200, 3600 + 600 + 1800] == [user.life_s for user in day.users]
+    assert 86_400 - 4200 == day.users[1].arrival_s - day.users[0].arrival_s
+    assert [86_400 - 600, 4200] == [user.active_s for user in day.users]

@@ -121,7 +121,7 @@ class Repositioning(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 class Packing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Where users gather: `mode` Users: beside the most users; Leaving: on the node that is in use
     for one more for the shortest time, by when users are expected to leave: the same as Users where
-    nobody is known to be idle. `last_activity_annotation`: of users' pods, an RFC 3339 time, as
+    no pod has the annotation. `last_activity_annotation`: of users' pods, an RFC 3339 time, as
     last_activity of JupyterHub; who was last active longer ago than `idle_after_seconds` leaves
     `cull_seconds` after that, or up to `cull_every_seconds` later; half of all are active for
     `session_seconds` or longer, and `stop_percent` of them stop their servers themselves."""
