@@ -234,7 +234,7 @@ def test_a_change_of_one_pool_leaves_the_others_as_they_are() -> None:
 
 
 def test_who_has_waited_long_enough_goes_to_any_node_that_pulls_and_has_room() -> None:
-    hub = Hub()
+    hub = Hub(placeholders={"stuckAfterSeconds": 400})
     hub.node("n1", slots=1, ready=False)
     hub.pod("u", USER, "n1")
     hub.advance(10)

@@ -76,7 +76,7 @@ CASES: Final = (
     Case("ordinary", False, 10, 10),
     Case("ordinary, fewer placeholders", False, 7, 10),
     Case("lectures, announced", True, 5, 5, told=True),
-    Case("lectures, unannounced", True, 5, 10, surge_s=240),
+    Case("lectures, unannounced", True, 5, 10, surge_s=300),
     Case("ordinary, 5 % pull late", False, 10, 10, late=0.05),
 )
 

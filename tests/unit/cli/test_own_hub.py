@@ -117,6 +117,9 @@ def test_a_hubs_own_day(tmp_path: Path, groups: Path) -> None:
     assert [] == ours["broken"]
     replayed = CliRunner().invoke(app, ["replay", str(recording)])
     assert (0, True) == (replayed.exit_code, "No difference" in replayed.stdout)
+    other = tmp_path / "other.yaml"
+    other.write_text(POOL.read_text().replace("namespace: jhub", "namespace: other"))
+    assert "no pod of namespace other that spec.users" in ran(recording, "--pool", other)[2]
     # What was recorded is a day, too.
     (again,) = cases(recording, *own[1:], "--policy", "stower", "--placeholders", "2")
     assert (24, ours["within10sPercent"]) == (again["users"], again["within10sPercent"])
@@ -170,6 +173,7 @@ def test_users_of_several_sizes(tmp_path: Path, groups: Path) -> None:
         ("", "line 1"), ("a,b\n1,2\n", "columns arrival and end"),
         ("arrival,end\n", "no sessions"), ("arrival,end\n9,5\n", "line 2, end"),
         ("arrival,end\nsoon,5\n", "line 2, arrival: got \"soon\""),
+        ("arrival,end\n1,5\n1,2026-11-24T09:00:00Z\n", "line 3, end: got \"2026"),
         ("arrival,end\n-1,5\n", "line 2, arrival"), ("arrival,end\nnan,5\n", "line 2, arrival"),
         ("arrival,end,cpu\n1,5,x\n", "line 2.cpu"), ("arrival,end\n1,9e6\n", "at most 31 days"),
         ("arrival,end,cpu\n1,5,-1\n", "line 2, cpu"),
@@ -202,6 +206,8 @@ def test_days_that_are_none(text: str, said: str, tmp_path: Path) -> None:
         (("DAY", "--pool", POOL, "--hubs", "2"), "--hubs"),
         (("DAY", "--pool", POOL, "--find", "nodes"), "--find: got 'nodes', want placeholders"),
         (("DAY", "--pool", POOL, "--goal", "9% in 1s"), "--goal: is for --find"),
+        (("DAY", "--pool", POOL, "--find", "placeholders", "--placeholders", "1", "--placeholders",
+          "2"), "--placeholders: --find begins with one"),
         (("DAY", "--pool", POOL, "--find", "placeholders", "--goal", "soon"), "--goal: got 'soon'"),
         (("DAY", "--pool", POOL, "--record", "r.ndjson", "--seeds", "2"), "--record: want one run"),
         (("DAY", "--pool", POOL, "--node-groups", "groups.yaml"), "nodeGroups: got \"gpu\""),

@@ -85,7 +85,7 @@ class Placeholders(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     profile_seconds: Seconds = 0
     lectures: tuple[Lecture, ...] | None = None
     surge: Surge = Surge()
-    stuck_after_seconds: Seconds = 330
+    stuck_after_seconds: Seconds = 300
     replicas_max: Count = 500
     placement: Literal["Fill", "Spread"] = "Fill"
     weights: Weights = Weights()
