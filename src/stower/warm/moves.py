@@ -233,7 +233,10 @@ def _candidates(
     parts: Sequence[Part], users: Ints, held: Mapping[int, int], names: Sequence[str]
 ) -> list[int]:
     """Rows that nobody uses, in the order in which they are drained."""
-    born = {row: int(part.nodes.born_ns[row]) for part in parts for row in part.rows}
+    if not parts:
+        return []
+    born = parts[0].nodes.born_ns  # of all nodes, those of other pools among them
+    rows = frozenset[int]().union(*(part.rows for part in parts))
     kept = frozenset[int]().union(*(part.kept for part in parts))
-    free = [row for row in born if row not in kept and not users[row]]
-    return sorted(free, key=lambda row: (held[row], born[row], names[row]))
+    free = [row for row in rows if row not in kept and not users[row]]
+    return sorted(free, key=lambda row: (held[row], int(born[row]), names[row]))

@@ -146,6 +146,8 @@ class Repositioner:
         under_way: list[Move] = []
         for pool in pools:
             since = [m for m in pool.moves if is_recent(m, now_ns - MINUTE_NS, now_ns)]
+            if not since:
+                continue
             pods = self._state.pods
             placed = {e.pod.key for uid in pool.placeholders if (e := pods.get(uid)) and e.row >= 0}
             lately += since
