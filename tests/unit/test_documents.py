@@ -31,7 +31,7 @@ def test_metrics_are_listed_with_their_labels_and_meanings() -> None:
         for kind, rows in kinds.items()
         for name, row in rows.items()
     ]
-    figures = warm.Figures().metrics(ClusterState(), (), {})
+    figures = warm.Figures().metrics(ClusterState(), (), {}, lambda pool: (pool,))
     companions = [*figures, *vms.Figures({}).metrics(ReconcileQueue())]
     more = [
         (one.name + "_total" * (one.kind == "counter"), one.kind, one.help.rstrip("."))

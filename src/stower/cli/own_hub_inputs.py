@@ -5,6 +5,7 @@ Ends the program with an error that names the file and the field.
 
 import gzip
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def read_own_hub(
     checks = (
         (own.check, f"--user {user}" if user else f"--pool {pool}"),
         (own.check_configuration, f"--config {config}"),
-        (own.check_groups, "--node-groups"),
+        (own.check_groups, "--node-groups" if groups else f"--pool {pool}"),
     )
     for check, what in checks:
         try:
@@ -105,17 +106,15 @@ def read_own_days(inputs: list[str], own: OwnHub, seeds: range) -> dict[int, Day
 
 def _sessions(path: Path, own: OwnHub) -> list[Session]:
     if is_recording(path):
-        users = own.pool.spec.users
-        assert users is not None
-        found = read_recorded(_events(path), users, own.namespace)
+        found = read_recorded(_events(path), own.is_user)
         if not found:
             what = f"no pod of namespace {own.namespace} that spec.users of the pool selects"
             raise InvalidObject("the recording", what, "users who come")
         return found
-    data = _unpacked(path)
+    data = _unpacked(path).removeprefix(BOM_UTF8)
     head = data.lstrip()[:1]
     if head not in (b"{", b"["):
-        return read_table(data.decode("utf-8-sig").splitlines())
+        return read_table(data.decode().splitlines())
     lines = [line for line in data.splitlines() if line.strip()]
     if is_event_log(iter(lines)):
         return read_event_log(lines)

@@ -211,10 +211,10 @@ class Companions:
                 self._outbox.send(write, owner)
         for cluster_event in companion.take_cluster_events():
             self._queue.wake(cluster_event, now_ns)
-        for uid in companion.take_pods_to_activate():
+        for uid, refused_by in companion.take_pods_to_activate():
             queued = self._queue.get(uid)
             if queued is not None:
-                self._queue.activate_from_backoff(queued, now_ns, companion.activating_filter)
+                self._queue.activate_from_backoff(queued, now_ns, refused_by)
 
     def ask(self, event: AgentAsked) -> None:
         """Passes an agent's request to a companion; rejects a request that no companion accepts."""

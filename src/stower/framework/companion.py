@@ -66,13 +66,7 @@ def raise_error(about: ApiObject | str, error: Exception) -> None:
 
 
 class Companion(Protocol):
-    """The companion of one plugin; an engine has one instance for each such plugin.
-
-    `activating_filter`: the filter plugin whose refusals `take_pods_to_activate` may lift, "" if
-    there is none.
-    """
-
-    activating_filter: str
+    """The companion of one plugin; an engine has one instance for each such plugin."""
 
     def attach(self, trial_scheduler: TrialScheduler) -> None:
         """Takes the scheduler for trials. Called once, when the engine is built."""
@@ -91,10 +85,10 @@ class Companion(Protocol):
         """Returns the changes since the last call that the companion has found, as events that may
         help waiting pods."""
 
-    def take_pods_to_activate(self) -> list[str]:
-        """Returns the uids of pods that an event since the last call may help. The engine activates
-        these pods in this order, whatever is left of their backoff: those in backoff, and those
-        that `activating_filter` refused."""
+    def take_pods_to_activate(self) -> list[tuple[str, str]]:
+        """Returns the uids of pods that an event since the last call may help, each with the filter
+        plugin whose refusal it may lift, "" for any. The engine activates these pods in this order,
+        whatever is left of their backoff: those in backoff, and those that the filter refused."""
 
     def on_answer(self, id: int, code: int, message: str, now_ns: int) -> None:
         """Takes the answer to a write: `code` 0 where the write was carried out, else the HTTP

@@ -26,7 +26,8 @@ IMAGES_MISSING: Final = "node(s) without the warm pool's images"
 
 
 class ImageReadiness(Plugin):
-    """Rejects nodes outside the user's warm pool, and nodes without the images."""
+    """Rejects for users nodes outside their warm pool, and nodes without the images; for the
+    placeholders that a pool makes, nodes to which no user of it may go."""
 
     name = "ImageReadiness"
     scope = Scope.PODS
@@ -35,15 +36,19 @@ class ImageReadiness(Plugin):
     events_to_register = Change.WARMTH_CHANGED | Change.NODE_ADDED | Change.NODE_LABELS
 
     def is_relevant_to_pod(self, pod: Pod, state: ClusterState) -> bool:
-        """Returns whether the pod is a user pod of a pool."""
-        return _pool_of_user(pod, find_warm_controller(state)) is not None
+        """Returns whether the pod is a user of a pool, or a placeholder that a pool makes."""
+        controller = find_warm_controller(state)
+        return _pool_of(pod, controller) is not None
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """Rejects nodes for users: 1 outside the pool, 2 where images are missing."""
+        """Rejects nodes: 1 outside the pool, 2 where images are missing."""
         controller = find_warm_controller(state)
-        pool = _pool_of_user(pod, controller)
-        if controller is None or pool is None:
+        found = _pool_of(pod, controller)
+        if controller is None or found is None:
             return None
+        pool, role = found
+        if role is not Role.USER:
+            return np.where(controller.open_rows(pool), 0, 1)
         codes = np.where(controller.admitted_rows(pool, pod), 0, 2)
         codes[~controller.nodes_of(pool).holds[: len(codes)]] = 1
         return codes
@@ -67,7 +72,11 @@ class ImageReadiness(Plugin):
         return Rejection((self.reasons[code - 1],), False)
 
 
-def _pool_of_user(pod: Pod, controller: WarmCapacity | None) -> Pool | None:
-    """Returns the pool whose user the pod is, None for any other pod."""
+def _pool_of(pod: Pod, controller: WarmCapacity | None) -> tuple[Pool, Role] | None:
+    """Returns the pool whose user, or own placeholder, the pod is; None for any other pod."""
     found = controller.role_of(pod) if controller is not None and controller.pools else None
-    return found[0] if found is not None and found[1] is Role.USER else None
+    if found is None:
+        return None
+    pool, role = found
+    is_own = role is Role.PLACEHOLDER and pool.has_own_placeholders and pool.is_own(pod)
+    return found if role is Role.USER or is_own else None

@@ -8,7 +8,7 @@ GET /users (servers with started and last_activity).
 import csv
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,6 @@ from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.model.kinds.warm_pool import Packing
 from stower.model.resources import parse_list
-from stower.model.selectors import LabelSelector
 from stower.model.times import SECOND_NS, time_ns
 from stower.sim.hub_day import EPOCH_NS, Day, User, draw_nodes
 
@@ -88,8 +87,8 @@ def _table_sessions(reader: "csv.DictReader[str]") -> Iterator[Session]:
 
 def read_event_log(lines: Iterable[bytes]) -> list[Session]:
     """Sessions of JupyterHub's server-action events, one JSON object a line; other events are left
-    out, and lines may be in any order. A stop without a start began when the log begins. Raises
-    InvalidObject with the line."""
+    out, and lines may be in any order. A stop without a start began when the log begins; a start of
+    a server that runs says that it had ended by itself. Raises InvalidObject with the line."""
     events: list[tuple[float, bool, tuple[str, str]]] = []
     for number, line in enumerate(lines, 1):
         event = _object(line, f"line {number}")
@@ -102,12 +101,20 @@ def read_event_log(lines: Iterable[bytes]) -> list[Session]:
         if action not in ("start", "stop"):
             raise InvalidObject(f"line {number}, action", action, "start or stop")
         events.append((at_s, action == "start", who))
-    events.sort(key=lambda event: event[0])
+    events.sort(key=lambda event: event[:2])  # who stops and starts in one second stops first
+    starts = {(at_s, who) for at_s, is_start, who in events if is_start}
     begun: dict[tuple[str, str], float] = {}
     found: list[Session] = []
     for at_s, is_start, who in events:
+        if is_start and (at_s, who) not in starts:
+            continue  # it stopped in the same second
         if is_start:
-            begun.setdefault(who, at_s)
+            if who in begun:
+                found.append(Session(begun[who], at_s))
+            begun[who] = at_s
+        elif who not in begun and (at_s, who) in starts:
+            found.append(Session(at_s, at_s))
+            starts.remove((at_s, who))
         else:
             found.append(Session(begun.pop(who, events[0][0]), at_s))
     return [*found, *(Session(at_s) for at_s in begun.values())]
@@ -149,10 +156,10 @@ def _from(session: Session, first_s: float) -> Session:
 
 
 def read_recorded(
-    events: Iterable[tuple[int, Event]], users: LabelSelector, namespace: str
+    events: Iterable[tuple[int, Event]], is_user: Callable[[Pod], bool]
 ) -> list[Session]:
-    """Sessions of the pods that the selector of users finds in events with their times in ns. Who
-    is there when they begin came then, unless the pod says since when it is there."""
+    """Sessions of the pods of users in events with their times in ns. Who is there when they begin
+    came then, unless the pod says since when it is there."""
     begun: dict[str, float] = {}
     found: dict[str, Session] = {}
     for at_ns, event in events:
@@ -166,12 +173,12 @@ def read_recorded(
         else:
             continue
         for obj, is_deleted in changes:
-            if not isinstance(obj, Pod) or obj.metadata.namespace != namespace:
+            if not isinstance(obj, Pod):
                 continue
             uid = obj.metadata.uid
             if is_deleted or obj.is_terminal:
                 gone.append(uid)
-            elif uid not in found and users.matches(obj.metadata.labels or {}):
+            elif uid not in found and is_user(obj):
                 made_ns = time_ns(obj.metadata.creation_timestamp)
                 begun.setdefault(uid, at_s if made_ns is None else made_ns / SECOND_NS)
         for uid in gone:

@@ -22,11 +22,13 @@ from stower.plugins.warm_capacity import WarmCapacity, find_warm_controller
 from stower.sim.autoscaler import NodeGroup, empty_bin
 from stower.sim.hub_day import Day, User
 from stower.sim.hub_policies import IMAGE, Policy, Setup, configuration_with, profile_of, with_owner
+from stower.warm.pools import Pool, Role
 
 Json = dict[str, Any]
 
 NAMESPACE: Final = "jhub"
 PLACEHOLDER_PRIORITY: Final = -10
+HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class OwnHub(msgspec.Struct, frozen=True):
@@ -47,6 +49,12 @@ class OwnHub(msgspec.Struct, frozen=True):
         """Of the pool and its users."""
         return self.pool.metadata.namespace or NAMESPACE
 
+    def is_user(self, pod: Pod) -> bool:
+        """Whether the pod, of a recording, is one of the pool's users."""
+        if pod.metadata.namespace != self.namespace:
+            return False
+        return Pool(self.pool.metadata.key, self.pool.spec, None).role_of(pod) is Role.USER
+
     def check(self) -> None:
         """Raises InvalidObject for a pool, or a user, of whom no day can be run."""
         if self.user is None and self.pool.spec.placeholders.template is None:
@@ -59,6 +67,9 @@ class OwnHub(msgspec.Struct, frozen=True):
             if pod.spec.resource_claims:
                 names = ", ".join(claim.name for claim in pod.spec.resource_claims)
                 raise InvalidObject("resourceClaims", names, "none: days have no devices")
+            if HOSTNAME in (pod.spec.node_selector or {}):
+                want = "none: the nodes of a day have names of their own"
+                raise InvalidObject("nodeSelector", HOSTNAME, want)
         labels = user.metadata.labels or {}
         selector = self.pool.spec.users
         if selector is None or not selector.matches(labels):
@@ -148,8 +159,11 @@ class OwnHub(msgspec.Struct, frozen=True):
     def _with_image(self, pod: Pod) -> Pod:
         """With the one image that nodes pull."""
         image = self._image()
-        containers = tuple(msgspec.structs.replace(c, image=image) for c in pod.spec.containers)
-        spec = msgspec.structs.replace(pod.spec, containers=containers)
+        main, others = (
+            tuple(msgspec.structs.replace(c, image=image) for c in containers or ())
+            for containers in (pod.spec.containers, pod.spec.init_containers)
+        )
+        spec = msgspec.structs.replace(pod.spec, containers=main, init_containers=others or None)
         return msgspec.structs.replace(pod, spec=spec)
 
     def _with_priority(self, pod: Pod, otherwise: int) -> Pod:
@@ -234,7 +248,9 @@ class OwnHub(msgspec.Struct, frozen=True):
         if self.groups:
             return self.groups
         room: dict[str, str | int | float] = {"pods": "110"}
-        for name, amount in amounts(pod_requests(self._typical_user())).items():
+        needs = {**amounts(pod_requests(self._typical_placeholder()))}
+        needs |= amounts(pod_requests(self._typical_user()))
+        for name, amount in needs.items():
             text = f"{amount * self.slots}m" if name == "cpu" else str(amount * self.slots)
             room[name] = text
         labels = dict(self.pool.spec.node_selector or {})

@@ -64,8 +64,6 @@ class _Task(NamedTuple):
 class VmScheduling:
     """See Companion."""
 
-    activating_filter = ""
-
     def __init__(self, config: Config, state: ClusterState, seed: int = 0) -> None:
         self.config = config
         self.seed = seed
@@ -475,7 +473,7 @@ class VmScheduling:
         change = Change.PLACED_POD_SCALED_DOWN
         return [ClusterEvent(change, old_pod=e.pod, pod=e.pod) for e in found if e is not None]
 
-    def take_pods_to_activate(self) -> list[str]:
+    def take_pods_to_activate(self) -> list[tuple[str, str]]:
         """Nobody comes before others."""
         return []
 

@@ -22,7 +22,7 @@ from stower.warm.headroom import USABLE, NodeState, free_slots
 from stower.warm.moves import NO_PLAN, Part, Plan
 from stower.warm.node_labels import NodeLabeler, labels_of
 from stower.warm.node_reports import pull_text
-from stower.warm.nodes import PoolNodes
+from stower.warm.nodes import CODES, PoolNodes
 from stower.warm.placeholders import NODE_ANNOTATION, PlaceholderManager
 from stower.warm.pool_status import pool_status
 from stower.warm.pools import POOL_LABEL, Pool, Role, is_recent
@@ -34,15 +34,16 @@ from stower.warm.status import StatusWriter
 from stower.warm.target import count_wanted
 
 PERIOD_NS: Final = 10 * SECOND_NS
+CORDONED: Final = CODES[NodeState.CORDONED]
 NOT_SENT: Final = 500  # the status of writes that an error has kept from being sent
 # The status follows users so much later: most have a node before.
 TOLD_AFTER_NS: Final = SECOND_NS
+# Who is seen to wait so long after it was made has become a user by its labels.
+BECOMES_NS: Final = 2 * SECOND_NS
 
 
 class WarmCapacity:
     """See Companion."""
-
-    activating_filter = "ImageReadiness"
 
     def __init__(
         self, state: ClusterState, pools: Iterable[Pool] = (), node_labels: Sequence[str] = ()
@@ -64,7 +65,9 @@ class WarmCapacity:
         self._untold: dict[str, None] = {}  # the pools of these users, by key
         self._is_short = False  # a placeholder of our own may be missing
         self._happened: list[ClusterEvent] = []
-        self._is_turn = False  # of users who wait
+        self._is_turn = False  # of users who wait for images
+        self._has_room_come = False  # for whoever waits
+        self._become: dict[str, None] = {}  # uids of pods that wait and are users by now
         self._looked_ns = 0
         self._former: list[Pool] = []  # that are no more: what was moved for them counts a while
         self._has_decided = False
@@ -158,13 +161,16 @@ class WarmCapacity:
 
     def _begin(self, pods: Iterable[Pod], now_ns: int) -> None:
         """The pools are others than before: whose of these pods is whose is found anew."""
-        for pod in pods if self.pools else ():
+        by_age = sorted(pods, key=_age_order) if self.pools else ()
+        for pod in by_age:
             self._observe_pod(pod, pod.is_terminal, now_ns)
         nodes, self._nodes = self._nodes, {}
         for key, pool in self.pools.items():
             known = nodes.get(key)
             is_same = known is not None and known.pool is pool
-            self._nodes[key] = known if known and is_same else PoolNodes(pool, self.state)
+            if known is None or not is_same:
+                known = PoolNodes(pool, self.state, known)
+            self._nodes[key] = known
         self._is_turn = True
         self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
 
@@ -187,6 +193,7 @@ class WarmCapacity:
         if found is None:
             return
         pool, role = self._known[uid] = found
+        former = pool.placeholders.get(uid)
         pool.put(pod, role)
         for other in self._in_namespace[pool.namespace]:
             if other is not pool:
@@ -197,6 +204,10 @@ class WarmCapacity:
             self._check_puller_node(pod, pool)
         elif role is Role.PLACEHOLDER:
             self.keeping.confirm(pod)
+            if pod.spec.node_name and not (former is not None and former.spec.node_name):
+                row, nodes = self.state.row_of(pod.spec.node_name), self._nodes.get(pool.key)
+                is_ready = nodes is not None and row >= 0 and bool(nodes.ready[row])
+                self._has_room_come |= is_ready  # it may make way for whoever waits
         elif not pod.spec.node_name:
             made_ns = time_ns(pod.metadata.creation_timestamp)
             since_ns = now_ns if made_ns is None else made_ns
@@ -205,6 +216,8 @@ class WarmCapacity:
             more_ns = pool.spec.placeholders.stuck_after_seconds * SECOND_NS
             if uid not in self._waiting:
                 self._untold[pool.key] = None
+                if now_ns - since_ns > BECOMES_NS:
+                    self._become[uid] = None
             self._waiting[uid] = first_ns, first_ns + more_ns
         elif self._waiting.pop(uid, None) is not None:
             self._untold[pool.key] = None
@@ -272,7 +285,14 @@ class WarmCapacity:
         usable = nodes.usable[:limit]
         if goes_anywhere or not usable.any():
             return nodes.holds[:limit]
-        return ready if nodes.ready[:limit].any() else usable
+        return ready if (nodes.ready & nodes.usable)[:limit].any() else usable
+
+    def open_rows(self, pool: Pool) -> Bools:
+        """bool[row_limit]: nodes of the pool to which its users may go, now or ever: those that are
+        neither cordoned for them nor have taints that they do not tolerate."""
+        nodes, limit = self.nodes_of(pool), self.state.row_limit
+        found: Bools = nodes.holds[:limit] & (nodes.codes[:limit] != CORDONED)
+        return found
 
     def lateness(self, pool: Pool, rows: Ints) -> Ints:
         """int64[rows]: 0 where the images are, then 1, 2, ... in the order in which nodes are
@@ -457,7 +477,7 @@ class WarmCapacity:
 
     def _plan(self, pool: Pool, drain: Plan) -> Plan:
         assert self.repositioner is not None
-        found = self.repositioner.plan(self._part(pool), drain, self.entries(pool), self.keeping)
+        found = self.repositioner.plan(self._part(pool), drain)
         pool.kept = {**found.kept}
         return found
 
@@ -477,11 +497,12 @@ class WarmCapacity:
             free = free_slots(self.state, like)
             if free[nodes.rows_that_are(*USABLE)].sum() < missing:
                 missing += int(free[nodes.rows_that_are(NodeState.STUCK)].sum())
-        return self.keeping.create(pool, missing, next_id)
+        return self.keeping.create(pool, missing, nodes, next_id)
 
     def _tell(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
         """Writes the pool's status, where it is another."""
-        status = pool_status(pool, self.nodes_of(pool), self.entries(pool), self.state)
+        entries, sharing = self.entries(pool), self.sharing(pool)
+        status = pool_status(pool, self.nodes_of(pool), entries, self.state, sharing)
         return self.told.status(pool, status, now_ns, next_id)
 
     def plan_of(self, pool: Pool) -> Plan:
@@ -508,12 +529,15 @@ class WarmCapacity:
         found, self._happened = self._happened, []
         return found
 
-    def take_pods_to_activate(self) -> list[str]:
+    def take_pods_to_activate(self) -> list[tuple[str, str]]:
         """See Companion: users come first who came first."""
-        if not self._is_turn:
-            return []
-        self._is_turn = False
-        return sorted(self._waiting, key=lambda uid: (self._arrival_ns(uid), uid))
+        become, self._become = self._become, {}
+        if not (self._is_turn or self._has_room_come):
+            return [(uid, "") for uid in become]
+        by_anybody = self._has_room_come
+        self._is_turn = self._has_room_come = False
+        uids = sorted(self._waiting, key=lambda uid: (self._arrival_ns(uid), uid))
+        return [(uid, "" if by_anybody or uid in become else "ImageReadiness") for uid in uids]
 
     def _arrival_ns(self, uid: str) -> int:
         return next((p.came_ns[uid] for p in self.pools.values() if uid in p.came_ns), 0)
@@ -540,7 +564,8 @@ class WarmCapacity:
 
     def metrics(self) -> list[Metric]:
         """See Companion."""
-        return self.figures.metrics(self.state, self.pools.values(), self._nodes)
+        pools = self.pools.values()
+        return self.figures.metrics(self.state, pools, self._nodes, self.sharing)
 
     @property
     def is_idle(self) -> bool:
@@ -550,6 +575,11 @@ class WarmCapacity:
     def on_request(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
         """Nobody asks it."""
         return False
+
+
+def _age_order(pod: Pod) -> tuple[str, str]:
+    """Arrivals are counted in this order, whatever the list's."""
+    return pod.metadata.creation_timestamp or "", pod.key
 
 
 def _by_namespace(pools: Mapping[str, Pool]) -> dict[str, list[Pool]]:

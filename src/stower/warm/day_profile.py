@@ -29,6 +29,7 @@ class ArrivalCounter:
         self._hour = until_ns // HOUR_NS
         self._count = min(max(known.count, 0), NUMBER_MAX)
         self._at_until: set[str] = set()  # who came in the very second of `until`
+        self._kept_ns = until_ns  # who came until then was counted before a restart
 
     @property
     def profile(self) -> DayProfile:
@@ -40,6 +41,8 @@ class ArrivalCounter:
         """A user came, or is seen again."""
         self.advance(now_ns)
         if not self._until_ns <= came_ns <= now_ns or uid in self._at_until:
+            return
+        if came_ns == self._kept_ns:
             return
         if came_ns > self._until_ns:
             self._until_ns = came_ns

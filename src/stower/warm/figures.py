@@ -1,6 +1,6 @@
 """Metrics of warm capacity, and the recent times that nodes took to pull their images."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from stower.framework.companion import Metric, Sample
@@ -57,7 +57,11 @@ class Figures:
         return sorted(rows, key=lambda row: now_ns - int(since_ns[row]) > expected_ns)
 
     def metrics(
-        self, state: ClusterState, pools: Iterable[Pool], nodes: Mapping[str, PoolNodes]
+        self,
+        state: ClusterState,
+        pools: Iterable[Pool],
+        nodes: Mapping[str, PoolNodes],
+        sharing: Callable[[Pool], Iterable[Pool]],
     ) -> list[Metric]:
         """See Companion."""
         buckets, total = [], 0
@@ -105,7 +109,8 @@ class Figures:
         states = []
         for pool in known:
             here = nodes.get(pool.key)
-            counts = NodeReports(state, pool, here).counts() if here is not None else {}
+            known_here = here is not None and NodeReports(state, pool, here, sharing(pool))
+            counts = known_here.counts() if known_here else {}
             for one in NodeState:
                 labels = {"pool": pool.key, "state": str(one)}
                 states.append(Sample("stower_warm_nodes", labels, counts.get(one, 0)))

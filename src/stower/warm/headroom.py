@@ -60,8 +60,10 @@ def node_state(
     hard = [t for t in node.spec.taints or () if t.effect in (NO_SCHEDULE, NO_EXECUTE)]
     if any(taint.key in LOST for taint in hard):
         return NodeState.NOT_READY
-    tolerations = pool.tolerations
-    is_open = tolerations is None or all(is_tolerated(tolerations, taint) for taint in hard)
+    known = pool.tolerations
+    is_open = not (hard and known) or any(
+        all(is_tolerated(one, taint) for taint in hard) for one in known
+    )
     if node.spec.unschedulable or not is_open:
         return NodeState.CORDONED
     if has_images:

@@ -19,11 +19,13 @@ from stower.warm.pools import Pool
 
 class Plan(NamedTuple):
     """Nodes that are drained, and who would go where, the first to move first. `kept`: nodes whose
-    placeholders should leave and cannot, with the reason."""
+    placeholders should leave and cannot, with the reason; `exits`: who leaves nodes that users
+    cannot use, "" where for no node that is known."""
 
     draining: tuple[str, ...]
     moves: tuple[tuple[PodEntry, str], ...]
     kept: Mapping[str, str] = {}
+    exits: tuple[tuple[PodEntry, str], ...] = ()
 
 
 NO_PLAN = Plan((), ())
@@ -32,13 +34,16 @@ NO_PLAN = Plan((), ())
 class Part(NamedTuple):
     """One pool in the plan of all pools that share nodes. `rows`: those that its users can use, the
     oldest first; `placeholders`: those on these rows, or without a node; `kept`: rows that stay in
-    any case."""
+    any case; `stranded`: placeholders on rows that users cannot use, and `closed`: those of these
+    rows that they leave in any case."""
 
     pool: Pool
     nodes: PoolNodes
     rows: tuple[int, ...]
     placeholders: tuple[PodEntry, ...]
     kept: frozenset[int] = frozenset()
+    stranded: tuple[PodEntry, ...] = ()
+    closed: frozenset[int] = frozenset()
 
 
 class Planner:
@@ -52,17 +57,22 @@ class Planner:
     def plan_drain(self, parts: Sequence[Part], users: Ints) -> Plan:
         """Nodes without users that can be spared, the emptiest first, then the oldest: for all
         pools of these parts at once, as what one drains would be where another moves to. A node is
-        emptied of all of their placeholders or of none, and each keeps a node. Sets `draining` of
-        the pools."""
+        emptied of all of their placeholders or of none, and each keeps a node. Who leaves nodes
+        that users cannot use has a place before that. Sets `draining` of the pools."""
         names = self._state.node_names
         kept: dict[str, str] = {}
         rows_of = {part.pool.key: frozenset(part.rows) for part in parts}
-        refuges = {e.uid: rows_of[part.pool.key] for part in parts for e in part.placeholders}
+        refuges = {
+            e.uid: rows_of[p.pool.key] for p in parts for e in (*p.placeholders, *p.stranded)
+        }
         entries = sorted((e for p in parts for e in p.placeholders), key=lambda e: e.pod.key)
         draining: dict[str, None] = {}
         moves: dict[str, tuple[PodEntry, str]] = {}
         with self._state.trial():
             _mark(parts, ())
+            leaving = self._place_stranded(parts, refuges, kept)
+            exits = [(e, names[e.row] if e.row >= 0 else "") for e in leaving]
+            entries = sorted((*entries, *leaving), key=lambda e: e.pod.key)
             held = Counter(entry.row for entry in entries)
             rows = _candidates(parts, users, held, names)
             waiting = [
@@ -73,7 +83,9 @@ class Planner:
             first = self._first_that_waits_for_room(parts, waiting, refuges)
             if first is not None:
                 why = f"placeholder {first.pod.key} waits for room"
-                return Plan((), (), {names[row]: why for row in rows if held[row]})
+                return Plan(
+                    (), (), kept | {names[row]: why for row in rows if held[row]}, (*exits,)
+                )
             left = {key: len(theirs) for key, theirs in rows_of.items()}
             on: dict[int, list[PodEntry]] = defaultdict(list)
             for entry in entries:
@@ -100,8 +112,33 @@ class Planner:
                 for key in pools:
                     left[key] -= 1
         _mark(parts, draining)
-        found = tuple(move for move in moves.values() if move[0].row >= 0)
-        return Plan(tuple(draining), found, kept)
+        left_before = {entry.uid for entry, _ in exits}
+        found = (move for move in moves.values() if move[0].uid not in left_before)
+        exits = [(e, moves[e.uid][1]) if e.uid in moves else (e, to) for e, to in exits]
+        moved = tuple(move for move in found if move[0].row >= 0)
+        return Plan(tuple(draining), moved, kept, tuple(exits))
+
+    def _place_stranded(
+        self,
+        parts: Sequence[Part],
+        refuges: Mapping[str, Container[int]],
+        kept: dict[str, str],
+    ) -> list[PodEntry]:
+        """Has placeholders leave the nodes that users cannot use, as far as there is room: those
+        who leave. Of closed nodes all of them, and they wait for a node where there is none."""
+        state, found = self._state, []
+        every = ((e, part.closed) for part in parts for e in part.stranded)
+        for entry, closed in sorted(every, key=lambda one: one[0].pod.key):
+            was = entry.row
+            state.displace(entry)
+            if self._place(entry, (), refuges[entry.uid]) or was in closed:
+                found.append(entry)
+                continue
+            state.assume(entry, was)
+            kept[state.node_names[was]] = (
+                f"no node that users can use has room for placeholder {entry.pod.key}"
+            )
+        return found
 
     def plan_newest_node(
         self, rows: Sequence[int], newest_rows: Sequence[int], placeholders: Iterable[PodEntry]
@@ -124,29 +161,6 @@ class Planner:
                 if fits:
                     moves.append((entry, state.node_names[newest]))
         return Plan((), tuple(moves))
-
-    def plan_exit(
-        self, rows: Sequence[int], placeholders: Iterable[PodEntry], must: Container[int]
-    ) -> Plan:
-        """These leave for nodes among `rows`, as far as there is room; those on rows that they
-        `must` leave go in any case, and wait for a node where there is no room."""
-        state, moves, known = self._state, list[tuple[PodEntry, str]](), frozenset(rows)
-        kept: dict[str, str] = {}
-        with state.trial():
-            for entry in sorted(placeholders, key=lambda entry: entry.pod.key):
-                was = entry.row
-                state.displace(entry)
-                if self._place(entry, (), known):
-                    moves.append((entry, state.node_names[entry.row]))
-                    continue
-                state.assume(entry, was)
-                if was in must:
-                    moves.append((entry, ""))
-                else:
-                    kept[state.node_names[was]] = (
-                        f"no node that users can use has room for placeholder {entry.pod.key}"
-                    )
-        return Plan((), tuple(moves), kept)
 
     def plan_replacement(
         self, rows: Sequence[int], placeholders: Iterable[PodEntry], shut: Container[str]

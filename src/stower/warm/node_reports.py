@@ -34,16 +34,25 @@ class NodeReport(NamedTuple):
 class NodeReports:
     """Of all nodes of a pool, as they are now."""
 
-    def __init__(self, state: ClusterState, pool: Pool, nodes: PoolNodes) -> None:
+    def __init__(
+        self, state: ClusterState, pool: Pool, nodes: PoolNodes, pools: Iterable[Pool]
+    ) -> None:
+        """`pools`: those that share nodes with this one, itself among them."""
         self._state, self._pool, self._nodes = state, pool, nodes
         self._free: Ints = free_slots(state, typical_pod(state, pool))
         self._codes: Ints = nodes.codes[: state.row_limit].copy()
         is_ready: Bools = self._codes == READY
         if pool.users or pool.placeholders:
             held = np.zeros(len(is_ready), np.bool_)
-            pods = state.pods
-            rows = [e.row for uid in pool.placeholders if (e := pods.get(uid)) and e.row >= 0]
-            held[rows] = True
+            pods, like = state.pods, next(iter(pool.users.values()), None)
+            priority = like.priority if like is not None else 0
+            for one in pools:  # whoever makes way for users
+                for uid in one.placeholders:
+                    entry = pods.get(uid)
+                    if entry is None or entry.row < 0:
+                        continue
+                    if one is pool or entry.pod.priority < priority:
+                        held[entry.row] = True
             self._codes[is_ready & (self._free == 0) & ~held] = CODES[NodeState.FULL]
         drained = np.zeros(len(is_ready), np.bool_)
         drained[[row for name in pool.draining if (row := state.row_of(name)) >= 0]] = True

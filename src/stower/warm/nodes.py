@@ -24,7 +24,8 @@ OUTSIDE: Final = -1  # no node of the pool
 class PoolNodes:
     """Of one pool. Arrays have at least `row_limit` cells; read only."""
 
-    def __init__(self, pool: Pool, state: ClusterState) -> None:
+    def __init__(self, pool: Pool, state: ClusterState, before: "PoolNodes | None" = None) -> None:
+        """`before`: those of the pool as it was: what it wants of nodes is another now."""
         self.pool = pool
         self._state = state
         self.holds: Bools = np.zeros(state.capacity, np.bool_)
@@ -35,7 +36,13 @@ class PoolNodes:
         self.codes: Ints = np.full(state.capacity, OUTSIDE, np.int64)  # of states, see CODES
         self._row_of: dict[str, int] = {}
         self._order: tuple[int, ...] | None = None
-        self._seen_tolerations = pool.tolerations  # with these, all nodes were looked at
+        self._seen_tolerations = frozenset(pool.tolerations)  # with these all were looked at
+        # By name: since when a node pulls that has lost its images, or has come into the pool.
+        self._from_ns: dict[str, int] = {}
+        if before is not None:
+            self._from_ns |= before._from_ns
+            names = [state.node_names[row] for row in np.flatnonzero(before.ready)]
+            self._from_ns |= dict.fromkeys(names, state.now_ns)
         for row in state.present_rows():
             self.refresh_node(state.node_names[row])
 
@@ -51,7 +58,7 @@ class PoolNodes:
             fresh = np.full(state.capacity - len(self.codes), OUTSIDE, np.int64)
             self.codes = np.concatenate((self.codes, fresh))
         old = self._row_of.pop(name, -1)
-        was_ready, before = False, (False, 0)
+        was_ready, was_known, before = False, old >= 0, (False, 0)
         if old >= 0:
             was_ready, before = bool(self.ready[old]), (bool(self.holds[old]), old)
             self.holds[old] = self.ready[old] = self.usable[old] = False
@@ -63,9 +70,15 @@ class PoolNodes:
             self.born_ns[row] = kept_ns(time_ns(node.metadata.creation_timestamp) or 0)
             self.holds[row] = self.pool.holds(node)
             self.ready[row] = self.holds[row] and is_ready(self.pool, node)
-            self.pulls_since_ns[row] = kept_ns(self.pool.pulls_since_ns(node))
+            has_begun = was_known and (was_ready or not before[0]) and not self.ready[row]
+            if has_begun and self.holds[row]:
+                self._from_ns[name] = state.now_ns
+            since_ns = max(self.pool.pulls_since_ns(node), self._from_ns.get(name, 0))
+            self.pulls_since_ns[row] = kept_ns(since_ns)
             if self.holds[row]:
                 self._look_at(row, node)
+        else:
+            self._from_ns.pop(name, None)
         if before != (node is not None and bool(self.holds[row]), row) or old != row:
             self._order = None
         return node is not None and bool(self.ready[row]) and not was_ready
@@ -74,9 +87,9 @@ class PoolNodes:
         """Time has passed: nodes that pull may be stuck by now; or users tolerate other taints than
         before. Whether any node is something else than before."""
         rows: Iterable[int] = self.rows_by_age
-        if self._seen_tolerations == self.pool.tolerations:
+        if self._seen_tolerations == frozenset(self.pool.tolerations):
             rows = self.rows_that_are(NodeState.PULLING).tolist()
-        self._seen_tolerations = self.pool.tolerations
+        self._seen_tolerations = frozenset(self.pool.tolerations)
         before = self.codes.copy()
         for row in rows:
             self._look_at(row, self._state.node_at(row))

@@ -36,7 +36,8 @@ class NodeState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class PoolState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One pool. `next_user`: where one would go now, and who makes way; `moves`: what would move,
+    """One pool. `placed`: placeholders that users can use, `unusable`: those on other nodes;
+    `next_user`: where one would go now, and who makes way; `moves`: what would move,
     were there no limits; `then`: what else is expected."""
 
     pool: str
@@ -46,6 +47,7 @@ class PoolState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     wanted: int
     placed: int
     pending: int
+    unusable: int = 0
     next_user: str = ""
     moves: list[str] = []
     then: str = ""
@@ -72,7 +74,9 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     other_users = warm.users_on(pool) - users
     other_held = warm.placeholders_on(pool) - held
     nodes = []
-    for report in sorted(NodeReports(state, pool, nodes_of).all(), key=lambda one: one.name):
+    for report in sorted(
+        NodeReports(state, pool, nodes_of, warm.sharing(pool)).all(), key=lambda one: one.name
+    ):
         row = report.row
         counts = (users[row], other_users[row], held[row], other_held[row], report.free)
         drawn = "".join(letter * int(n) for letter, n in zip(LETTERS, counts, strict=True))
@@ -81,21 +85,28 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
         nodes.append(
             NodeState(
                 report.name, drawn[:SLOTS_MAX], int(users[row]), int(held[row]), report.free,
-                bool(nodes_of.ready[row]), report.name in plan.draining, str(report.state),
+                bool(nodes_of.ready[row] and nodes_of.usable[row]),
+                report.name in plan.draining, str(report.state),
                 "; ".join(text for text in (pulls, why) if text),
             )
         )  # fmt: skip
-    placed = sum(entry.row >= 0 for entry in entries)
+    usable = nodes_of.usable
+    placed = sum(entry.row >= 0 and bool(usable[entry.row]) for entry in entries)
+    pending = sum(entry.row < 0 for entry in entries)
     pods = state.pods
     waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
-    pending = len(entries) - placed
     return PoolState(
         pool=pool.key, nodes=nodes, users=len(pool.users) - waiting, waiting=waiting,
         wanted=warm.wanted_count(pool), placed=placed, pending=pending,
+        unusable=len(entries) - placed - pending,
         next_user=_next_user(warm, chooses, pool),
-        moves=[f"{e.pod.key} from {state.node_names[e.row]} to {to}" for e, to in plan.moves],
+        moves=[_move_text(e.pod.key, state.node_names[e.row], to) for e, to in plan.moves],
         then=expected_text(pool, nodes_of, state, waiting, pending) if waiting or pending else "",
     )  # fmt: skip
+
+
+def _move_text(key: str, here: str, to: str) -> str:
+    return f"{key} from {here} to {to}" if to else f"{key} leaves {here}, and waits for a node"
 
 
 def _next_user(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> str:

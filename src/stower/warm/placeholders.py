@@ -79,14 +79,20 @@ class PlaceholderManager:
         useful = sum(entry.row < 0 or bool(nodes.usable[entry.row]) for entry in own)
         return useful + self._count_pending(pool)
 
-    def create(self, pool: Pool, count: int, next_id: Callable[[], int]) -> list[Write]:
-        """So many more, as far as the pool may have them."""
+    def create(
+        self, pool: Pool, count: int, nodes: PoolNodes, next_id: Callable[[], int]
+    ) -> list[Write]:
+        """So many more, as far as the pool may have them: beside as many as it may have there are
+        no more than that on nodes that nobody can use."""
         if self._state.now_ns < self._refused_ns.get(pool.key, 0):
             return []
         self._tidy()
+        pods, pending = self._state.pods, self._count_pending(pool)
         own = (uid for uid, pod in pool.placeholders.items() if pool.is_own(pod))
-        there = sum(uid not in self._leaving for uid in own) + self._count_pending(pool)
-        count = min(count, pool.spec.placeholders.replicas_max - there)
+        rows = [pods[uid].row if uid in pods else -1 for uid in own if uid not in self._leaving]
+        useful = sum(row < 0 or bool(nodes.usable[row]) for row in rows)
+        most = pool.spec.placeholders.replicas_max
+        count = min(count, most - useful - pending, 2 * most - len(rows) - pending)
         return [self._make(pool, next_id) for _ in range(count)]
 
     def adjust(
@@ -212,4 +218,6 @@ def _body(pool: Pool, name: str, node_name: str) -> dict[str, Any]:
                  "uid": pool.obj.metadata.uid, "controller": True}  # fmt: skip
         meta["ownerReferences"] = [owner]
     spec = {"terminationGracePeriodSeconds": 0, **(template.get("spec") or {})}
+    if pool.spec.node_selector:  # room elsewhere is nobody's; an autoscaler sees that by this alone
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **pool.spec.node_selector}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}

@@ -1,6 +1,6 @@
 """Sums up a pool for its status: how many nodes, users and placeholders, and what is expected."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from stower.model.kinds.warm_pool import WarmNodeStatus, WarmPoolStatus
@@ -17,10 +17,14 @@ STATES_MAX: Final = 100  # nodes in a status
 
 
 def pool_status(
-    pool: Pool, nodes: PoolNodes, entries: Sequence[PodEntry], state: ClusterState
+    pool: Pool,
+    nodes: PoolNodes,
+    entries: Sequence[PodEntry],
+    state: ClusterState,
+    pools: Iterable[Pool],
 ) -> WarmPoolStatus:
-    """`entries`: its placeholders."""
-    pods, reports = state.pods, NodeReports(state, pool, nodes)
+    """`entries`: its placeholders; `pools`: those that share nodes with it, itself among them."""
+    pods, reports = state.pods, NodeReports(state, pool, nodes, pools)
     waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
     placed = sum(entry.row >= 0 and bool(nodes.usable[entry.row]) for entry in entries)
     pending = sum(entry.row < 0 for entry in entries)
@@ -47,7 +51,8 @@ def expected_text(
 ) -> str:
     """What those wait for that have no node, or else which nodes are to go."""
     parts = []
-    late = [row for row in nodes.rows_by_age if not nodes.ready[row]] if waiting else []
+    pulling = NodeState.PULLING
+    late = [row for row in nodes.rows_by_age if nodes.state_of(row) is pulling] if waiting else []
     pulls = 0
     like = next((e for uid in pool.users if (e := state.pods.get(uid))), None)
     requests = like.shape.requests if like is not None else ()

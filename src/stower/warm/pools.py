@@ -3,6 +3,8 @@
 Must not know which decisions are taken about the pods.
 """
 
+from collections import Counter
+from collections.abc import Collection
 from enum import Enum, auto
 from typing import Final
 
@@ -15,6 +17,8 @@ from stower.warm.day_profile import ArrivalCounter
 
 # The label of placeholders that we keep ourselves: the name of their pool.
 POOL_LABEL = "stower.dev/warm-pool"
+Tolerations = tuple[Toleration, ...]
+
 TIME_MAX_NS: Final = 2**62
 CLOCK_SKEW_NS: Final = 60 * SECOND_NS  # clocks of schedulers that lead in turn
 
@@ -46,9 +50,12 @@ class Pool:
         self.label = spec.images.label  # that is set on ready nodes, "" for none
         self.fault = ""  # what of the spec is not done, and why
         self.problem = ""  # why the API makes no placeholders
-        # Of its users, or else of its placeholders; None before one of them is known.
-        self.tolerations: tuple[Toleration, ...] | None = None
-        self.draining: tuple[str, ...] = ()  # nodes that are to empty
+        # How many of its users, and of its placeholders, have these tolerations.
+        self._tolerations: dict[Role, Counter[Tolerations]] = {
+            Role.USER: Counter(), Role.PLACEHOLDER: Counter()
+        }  # fmt: skip
+        # Nodes that are to empty.
+        self.draining: tuple[str, ...] = obj.status.draining or () if obj is not None else ()
         self.kept: dict[str, str] = {}  # nodes that cannot be emptied, with the reason
         self.arrivals: ArrivalCounter | None = None  # where the pool wants them counted
         if spec.placeholders.profile_seconds:
@@ -59,6 +66,19 @@ class Pool:
     def has_own_placeholders(self) -> bool:
         """Whether its placeholders are made here."""
         return self.spec.placeholders.template is not None
+
+    @property
+    def tolerations(self) -> Collection[Tolerations]:
+        """Those of its users, each that there are, or else of its placeholders; none where nobody
+        is known."""
+        users, placeholders = self._tolerations.values()
+        return users.keys() or placeholders.keys()
+
+    def _count_tolerations(self, role: Role, pod: Pod, sign: int) -> None:
+        counts, those = self._tolerations[role], tuple(pod.spec.tolerations or ())
+        counts[those] += sign
+        if not counts[those]:
+            del counts[those]
 
     def holds(self, node: Node) -> bool:
         """Whether its users may go to the node."""
@@ -94,12 +114,9 @@ class Pool:
         if role is Role.PULLER:
             self.pullers.setdefault(pod.spec.node_name, {})[uid] = pod
         elif role is Role.PLACEHOLDER:
-            self.placeholders[uid] = pod
-            if not self.users:
-                self.tolerations = tuple(pod.spec.tolerations or ())
+            self._replace(self.placeholders, role, uid, pod)
         else:
-            self.users[uid] = pod
-            self.tolerations = tuple(pod.spec.tolerations or ())
+            self._replace(self.users, role, uid, pod)
             if uid not in self.came_ns:
                 self.came_ns[uid] = kept_ns(time_ns(pod.metadata.creation_timestamp) or 0)
             self.last_active_ns.pop(uid, None)
@@ -107,6 +124,16 @@ class Pool:
             active_ns = time_ns((pod.metadata.annotations or {}).get(name))
             if active_ns is not None:
                 self.last_active_ns[uid] = kept_ns(active_ns)
+
+    def _replace(self, known: dict[str, Pod], role: Role, uid: str, pod: Pod | None) -> None:
+        before = known.get(uid)
+        if before is not None:
+            self._count_tolerations(role, before, -1)
+        if pod is None:
+            known.pop(uid, None)
+        else:
+            known[uid] = pod
+            self._count_tolerations(role, pod, 1)
 
     def put_other(self, pod: Pod) -> None:
         """A pod of the namespace is no user of this pool."""
@@ -124,9 +151,9 @@ class Pool:
             for node_name in ("", pod.spec.node_name):
                 self.pullers.get(node_name, {}).pop(uid, None)
         elif role is Role.PLACEHOLDER:
-            self.placeholders.pop(uid, None)
+            self._replace(self.placeholders, role, uid, None)
         else:
-            self.users.pop(uid, None)
+            self._replace(self.users, role, uid, None)
             self.came_ns.pop(uid, None)
             self.last_active_ns.pop(uid, None)
 
@@ -138,6 +165,8 @@ class Pool:
 
     def clear(self) -> None:
         """None is known."""
+        for counts in self._tolerations.values():
+            counts.clear()
         for known in (
             self.users, self.placeholders, self.pullers, self.came_ns, self.overlapping,
             self.last_active_ns,

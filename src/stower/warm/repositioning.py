@@ -38,7 +38,15 @@ def part_of(
     free = tuple(entry for entry in here if entry.row < 0 or nodes.usable[entry.row])
     how = pool.spec.repositioning
     draws = how.mode == "Newest" or pool.spec.placeholders.placement == "Spread"
-    return Part(pool, nodes, rows, free, frozenset(nodes.newest_rows if draws else ()))
+    others = (e for e in entries if e.row >= 0 and not nodes.usable[e.row])
+    stranded = tuple(
+        entry
+        for entry in others
+        if not (entry.is_assumed or keeping.is_leaving(entry) or pool.is_own(entry.pod))
+    )
+    closed = frozenset(nodes.rows_that_are(*CLOSED).tolist() if stranded else ())
+    newest = frozenset(nodes.newest_rows if draws else ())
+    return Part(pool, nodes, rows, free, newest, stranded, closed)
 
 
 class Repositioner:
@@ -68,13 +76,11 @@ class Repositioner:
                 failed(pool.obj or pool.key, error)
                 left.pop(pool.key).pool.draining = ()
 
-    def plan(
-        self, part: Part, drain: Plan, entries: Sequence[PodEntry], keeping: PlaceholderManager
-    ) -> Plan:
+    def plan(self, part: Part, drain: Plan) -> Plan:
         """What the pool's mode would do, were there no limits. Placeholders that others keep leave
         nodes that users cannot use first, and those of the pool are made anew elsewhere
         (placeholders.py)."""
-        pool, nodes, rows, free, _ = part
+        pool, nodes, rows, free = part[:4]
         state, how = self._state, pool.spec.repositioning
         if how.mode == "Off":
             return NO_PLAN
@@ -94,14 +100,9 @@ class Repositioner:
             old = [e for e in old if e.uid not in drained]
             anew = self._planner.plan_replacement(rows, old, pool.draining).moves
             plan = plan._replace(moves=(*plan.moves, *anew))
-        here = [e for e in entries if not e.is_assumed and not keeping.is_leaving(e)]
-        theirs = (e for e in here if e.row >= 0 and not pool.is_own(e.pod))
-        stranded = [entry for entry in theirs if not nodes.usable[entry.row]]
-        if stranded:
-            closed = frozenset(nodes.rows_that_are(*CLOSED).tolist())
-            leaving = self._planner.plan_exit(rows, stranded, closed)
-            plan = Plan(plan.draining, (*leaving.moves, *plan.moves), {**plan.kept, **leaving.kept})
-        return plan
+        theirs = {entry.uid for entry in part.stranded}
+        exits = (move for move in drain.exits if move[0].uid in theirs)
+        return plan._replace(moves=(*exits, *plan.moves))
 
     def make_moves(
         self,

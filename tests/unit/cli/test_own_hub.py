@@ -1,6 +1,7 @@
 """A hub's own day from the command line: its users in several forms, its pool, a goal."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -363,3 +364,51 @@ def test_who_runs_since_long_before_the_day_came_when_it_began() -> None:
     assert [86_400 + 1200, 3600 + 600 + 1800] == [user.life_s for user in day.users]
     assert 86_400 - 4200 == day.users[1].arrival_s - day.users[0].arrival_s
     assert [86_400 - 600, 4200] == [user.active_s for user in day.users]
+
+
+def test_a_start_says_that_a_server_had_ended_by_itself() -> None:
+    def log(*events: tuple[int, str]) -> list[bytes]:
+        return [
+            json.dumps({"__timestamp__": at(when), "__schema__": SCHEMA, "action": action,
+                        "username": "u", "servername": ""}).encode()
+            for when, action in events
+        ]  # fmt: skip
+
+    def lives(*events: tuple[int, str]) -> list[tuple[float, float]]:
+        first_s = NINE.timestamp()
+        return sorted(
+            (s.start_s - first_s, s.end_s - first_s) for s in read_event_log(log(*events))
+        )
+
+    assert [(0, 900), (900, 1800)] == lives((0, "start"), (900, "start"), (1800, "stop"))
+    one_after_the_other = (0, "start"), (10, "stop"), (10, "start"), (20, "stop")
+    assert [(0, 10), (10, 20)] == lives(*one_after_the_other) == lives(*one_after_the_other[::-1])
+    assert [(5, 5)] == lives((5, "start"), (5, "stop"))
+
+
+@pytest.mark.parametrize("form", [table, event_log, users])
+def test_a_byte_order_mark_makes_no_difference(
+    form: Callable[[], str], tmp_path: Path, groups: Path
+) -> None:
+    day = tmp_path / "day"
+    day.write_bytes(b"\xef\xbb\xbf" + form().encode())
+    (ours,) = cases(day, "--pool", POOL, "--node-groups", groups, "--policy", "stower")
+    assert 24 == ours["users"]
+
+
+MEMORY = USER.replace("cpu: 500m, ", "")
+INIT = USER + "  initContainers: [{name: block, image: network-tools}]\n"
+
+
+def test_users_of_the_charts_defaults(tmp_path: Path) -> None:
+    """Memory alone is guaranteed, and an init container is beside the notebook."""
+    day, pod, pool = tmp_path / "day.csv", tmp_path / "user.yaml", tmp_path / "pool.yaml"
+    day.write_text(table())
+    pool.write_text(POOL.read_text().replace("ofUsers: false", "ofUsers: true"))
+    for user in (MEMORY, INIT):
+        pod.write_text(user)
+        own = (day, "--pool", pool, "--user", pod, "--slots", "4", "--placeholders", "2")
+        (ours,) = cases(*own, "--policy", "stower")
+        assert (24, []) == (ours["users"], ours["broken"])
+    pod.write_text(USER + "  nodeSelector: {kubernetes.io/hostname: n1}\n")
+    assert "nodeSelector: got" in ran(*own)[2]

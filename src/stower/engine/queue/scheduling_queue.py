@@ -266,13 +266,13 @@ class SchedulingQueue:
             self._to_active(entity, now_ns)
 
     def activate_from_backoff(self, entity: QueuedEntity, now_ns: int, plugin: str) -> None:
-        """Makes an entity in backoff, or an unschedulable one that this plugin refused, active at
-        once."""
+        """Makes an entity in backoff, or an unschedulable one that this plugin refused ("": any),
+        active at once."""
         if entity.place is Place.BACKOFF:
             self._event = FORCE_ACTIVATE
             self._leave(entity)
             self._to_active(entity, now_ns)
-        elif plugin in entity.refused_by:
+        elif not plugin or plugin in entity.refused_by:
             self.activate(entity, now_ns)
 
     def _is_helped(self, entity: QueuedEntity) -> bool:

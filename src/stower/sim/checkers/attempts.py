@@ -19,13 +19,14 @@ from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import Event, Listed, WriteFailed, WriteOk
 from stower.framework.writes import ObjectWrite, PatchPodStatus, Write
-from stower.model.kinds import GROUPS, STORAGE, Node, Pod
+from stower.model.kinds import GROUPS, STORAGE, Node, Pod, WarmPool
 from stower.model.kinds.pod import DISRUPTION_TARGET
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
 from stower.sim.checkers.step_reader import ObjectChange
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.vm_load import SCHEDULER
+from stower.warm.pools import Pool, Role
 
 # After this, kube-scheduler tries an unschedulable pod again without any event.
 FLUSH_NS: Final = 300 * SECOND_NS
@@ -47,6 +48,7 @@ class Kind(Flag):
     POD_CHANGED = auto()  # the labels, annotations or requests of a pod with a node
     STORAGE = auto()
     OTHER = auto()  # claims, devices, groups, pools and anything else
+    PLACEHOLDER = auto()  # of a warm pool, on a node: it makes way for users
     OWN = auto()  # the waiting pod itself: its object, writes about it, the end of its evictions
 
 
@@ -173,6 +175,8 @@ class Attempts(Checker):
             self._add(_node_kinds(change))
         elif isinstance(obj, Pod):
             self._add(_pod_kinds(change))
+            if isinstance(change.new, Pod) and self._role(change.new) is Role.PLACEHOLDER:
+                self._add(Kind.PLACEHOLDER)
             refused = self._refused.get(obj.metadata.uid)
             if _has_pod_changed(change):
                 if refused is not None:
@@ -205,6 +209,9 @@ class Attempts(Checker):
         elif self._is_of_group(decision):
             plugins = [GROUP]
         kinds = _concerns(plugins)
+        pod = self._reader.pod(f"{decision.namespace}/{decision.name}")
+        if pod is not None and self._role(pod) is Role.USER:
+            kinds |= Kind.PLACEHOLDER
         if decision.victims:
             kinds |= Kind.POD_GONE
         self._number += 1
@@ -216,6 +223,12 @@ class Attempts(Checker):
         if pod is None or not pod.group_name or pod.spec.scheduler_name == SCHEDULER:
             return False  # in the profile of VMs, an approval that expires wakes it
         return TIMED_TEXTS.search(decision.message) is None
+
+    def _role(self, pod: Pod) -> Role | None:
+        """Returns what the pod is in a warm pool."""
+        pools = self.court.server.all(WarmPool).values()
+        roles = (Pool(one.metadata.key, one.spec, one).role_of(pod) for one in pools)
+        return next((role for role in roles if role is not None), None)
 
     def _compare(self, before: _Refusal, decision: Decision) -> None:
         passed_ns = decision.at_ns - before.at_ns
