@@ -230,7 +230,7 @@ def test_what_it_tells_of_itself_wants_the_token(served: Client, tmp_path: Path)
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         assert (0, "") == (ran.returncode, ran.stderr)
-        assert "  n0 lacks 5100m cpu\n" in ran.stdout
+        assert "  the pod requests 9 cpu (n0 has 4, 3900m free)\n" in ran.stdout
         assert "Queue of the running scheduler: unschedulable; attempts: 1." in ran.stdout
         asked = ["what-if", str(served.kubeconfig), "--delete", "pod/default/a", "-o", "json"]
         ran = subprocess.run(

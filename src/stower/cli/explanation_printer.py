@@ -8,14 +8,23 @@ from stower.cli.output import console, table
 from stower.devices.negotiation.overview import Negotiation
 from stower.engine.explain.explanation import Change, Explanation, Score
 from stower.engine.explain.group_explanation import GroupChange, GroupExplanation
+from stower.framework.explanation import ExplanationClass
 from stower.model.errors import printable
 
+# Where an explanation says no more than its class.
+CLASSES: Final = {
+    ExplanationClass.NEVER: "no node of this cluster would do, nor one more of its kinds",
+    ExplanationClass.BLOCKED: "something has to change in the cluster",
+    ExplanationClass.WAITING: "this ends without anybody's doing",
+    ExplanationClass.READY: "nothing keeps the pod",
+}
 OTHERS: Final = 2  # changes printed besides the smallest one
 
 
 def print_explanation(found: Explanation, negotiation: Negotiation | None) -> None:
     """Prints the verdict, changes that would help, negotiations, victims, refusals and scores."""
     _print_line(_verdict(found))
+    _print_line(_class(found))
     _print_changes(found)
     if negotiation is not None:
         _print_line("")
@@ -107,6 +116,12 @@ def _verdict(found: Explanation) -> str:
             return f"{found.pod} waits: {found.message}"
 
 
+def _class(found: Explanation) -> str:
+    """Returns what it takes until the pod runs."""
+    what = found.because or CLASSES[found.class_]
+    return f"Class {found.class_}: {what}."
+
+
 def _print_changes(found: Explanation) -> None:
     """Prints the smallest changes that would help, or that none was found for a refused pod."""
     if found.changes:
@@ -140,7 +155,7 @@ def _print_refusals(found: Explanation) -> None:
     shown = table("Rejections", "nodes", "plugin", "reason", "for example", right=("nodes",))
     for refusal in found.refused:
         shown.add_row(
-            f"{refusal.nodes:,}", refusal.plugin or "PreFilter", ", ".join(refusal.reasons),
+            f"{refusal.nodes:,}", refusal.plugin, ", ".join(refusal.reasons),
             ", ".join(refusal.examples),
         )  # fmt: skip
     _print_line("")

@@ -298,7 +298,11 @@ def changed_fields(kind: str, name: str, old: Any, new: Any) -> list[ChangeStep]
         if isinstance(before, dict) and isinstance(after, dict):
             for key in sorted({*before, *after}):
                 walk(f"{field}.{key}" if field else key, before.get(key), after.get(key))
-        elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        elif (
+            isinstance(before, list | tuple)
+            and isinstance(after, list | tuple)
+            and len(before) == len(after)
+        ):
             for i, (one, other) in enumerate(zip(before, after, strict=True)):
                 walk(f"{field}[{i}]", one, other)
         else:

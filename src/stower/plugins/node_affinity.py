@@ -295,6 +295,8 @@ def _relaxed_pod_fix(pod: Pod, node: Node) -> Fix:
             )
             unmet = unmet or ["its terms match no node"]
     text = f"{NODE_FIELD} does not match the pod's node affinity/selector: {', '.join(unmet)}"
+    if all(one.startswith(f"{NODE_NAME_FIELD}=") for one in unmet):  # no node is renamed
+        text = f"the pod is for a node with {', '.join(unmet)}, {NODE_FIELD} is another"
     return Fix(text, 1.0 + len(unmet), relaxed_pod)
 
 

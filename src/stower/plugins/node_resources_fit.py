@@ -26,7 +26,7 @@ from stower.framework.args import (
 )
 from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods
-from stower.framework.fixes import NODE_FIELD, Fix
+from stower.framework.fixes import NODE_FIELD, Fix, format_amount, with_smaller_requests
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import DeviceClass, Pod
@@ -294,26 +294,33 @@ class NodeResourcesFit(Plugin):
         return Rejection(tuple(reasons), resolvable=not code & UNRESOLVABLE)
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Suggests a node with more of each resource that it lacks."""
+        """Suggests a node with more of each resource that it lacks, or else a pod that asks for
+        less."""
         if shape.is_partial:
             return  # a node with dozens of resources that nobody has is no way out
         node = state.node_at(row)
         allocatable = dict(node.status.allocatable or {})
         shortages, cost = [], 0.0
+        lacking, asked = dict[str, int](), list[str]()
         delegated = self._delegated_resources(shape, state)
         for column, amount in ((state.columns[PODS], 1), *self._checked_requests(shape)):
             missing = amount - (column.allocatable_cells[row] - column.requested_cells[row])
             if missing > 0 and (column.allocatable_cells[row] or column.name not in delegated):
                 total = column.allocatable_cells[row] + missing
                 allocatable[column.name] = f"{total}m" if column.name == CPU else str(total)
-                shortages.append(f"{_format_amount(column.name, missing)} {column.name}")
+                shortages.append(f"{format_amount(column.name, missing)} {column.name}")
                 cost += 1 + min(1.0, missing / amount)
+                lacking[column.name] = missing
+                asked.append(_request_text(column, amount, row))
         status = msgspec.structs.replace(node.status, allocatable=allocatable)
         yield Fix(
             f"{NODE_FIELD} lacks {', '.join(shortages)}",
             cost,
             node=msgspec.structs.replace(node, status=status),
         )
+        smaller = with_smaller_requests(pod, lacking)
+        if smaller is not None:
+            yield Fix(f"the pod requests {', '.join(asked)}", cost + 1, smaller)
 
     def _checked_requests(self, shape: Shape) -> tuple[tuple[ResourceColumn, int], ...]:
         """Returns the requests that must fit: all but those that the profile ignores."""
@@ -448,16 +455,14 @@ class _FitDryRun:
         return code
 
 
-def _format_amount(name: str, amount: int) -> str:
-    """Returns the amount in common units, never rounded down."""
-    if name == CPU:
-        return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    if name == PODS or "/" in name:
-        return str(amount)
-    for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-        if amount % size == 0:
-            return f"{amount // size}{unit}"
-    return f"{amount} bytes of"
+def _request_text(column: ResourceColumn, amount: int, row: int) -> str:
+    """Returns how much is asked for, and what the node has of it."""
+    room, name = column.allocatable_cells[row], column.name
+    free = max(0, room - column.requested_cells[row])
+    rest = f", {format_amount(name, free)} free" if free != room else ""
+    return (
+        f"{format_amount(name, amount)} {name} ({NODE_FIELD} has {format_amount(name, room)}{rest})"
+    )
 
 
 def _one_pod_slot(shape: Shape) -> int:

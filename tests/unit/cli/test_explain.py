@@ -28,7 +28,8 @@ def test_words_first(cluster: str) -> None:
     assert 0 == run.exit_code
     lines = run.stdout.splitlines()
     assert "default/big waits: 0/2 nodes are available: 2 Insufficient cpu." == lines[0]
-    assert ["  n2 lacks 5 cpu", "  -> n2"] == lines[3:5]
+    assert lines[1].startswith("Class never: no node would take it, whatever other pods leave")
+    assert ["  the pod requests 9 cpu (n2 has 4)", "  -> n2"] == lines[4:6]
     assert "NodeResourcesFit" in run.stdout
     (again,) = (line for line in lines if line.startswith("The scheduler retries the pod on: "))
     assert "node added, node allocatable" in again
@@ -46,9 +47,32 @@ def test_for_programs(cluster: str) -> None:
     found = json.loads(run.stdout)
     assert ("never", ["InsufficientResource"]) == (found["class"], found["refused"][0]["codes"])
     change = found["changes"][0]
-    assert ("refused", ["n2 lacks 5 cpu"]) == (found["verdict"], change["what"])
-    assert "9" == change["objects"]["Node/n2"]["status"]["allocatable"]["cpu"].rstrip("m")[:1]
+    assert ("refused", ["the pod requests 9 cpu (n2 has 4)"]) == (found["verdict"], change["what"])
+    (container,) = change["pod"]["spec"]["containers"]
+    assert "4" == container["resources"]["requests"]["cpu"]
     assert "big" == change["pod"]["metadata"]["name"]
+
+
+def test_a_scheduler_of_which_nothing_is_seen_is_none(tmp_path: Path) -> None:
+    """One that has placed a pod, or refused one, is there: its defaults are kube-scheduler's."""
+    path = tmp_path / "cluster.json"
+    new, there = pod("new", "1"), pod("there", "1")
+    for one in (new, there):
+        one["spec"]["schedulerName"] = "other"
+
+    def class_() -> tuple[str, bool]:
+        path.write_text("\n".join(json.dumps(o) for o in (node("n1"), new, there)))
+        run = stower("explain", "pod", "new", str(path), "--output", "json")
+        return json.loads(run.stdout)["class"], "no configuration of other" in run.stderr
+
+    assert ("never", False) == class_()
+    there["status"] = {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+    }
+    assert ("ready", True) == class_()
+    there["status"], there["spec"]["nodeName"] = {"phase": "Running"}, "n1"
+    assert ("ready", True) == class_()
 
 
 def test_of_a_recording_at_its_end_and_before(history: Path) -> None:  # noqa: F811

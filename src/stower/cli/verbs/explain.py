@@ -29,6 +29,7 @@ from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation
 from stower.engine.explain.probe import explain_pod, explain_tree, observe_new_pods
+from stower.engine.status_reporter import POD_SCHEDULED, UNSCHEDULABLE
 from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject, printable
@@ -127,9 +128,11 @@ def run(
     with progress("explain"):
         found = _explain(engine, pod)
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
-    if config is None and not is_recorded and pod.spec.scheduler_name != DEFAULT_SCHEDULER_NAME:
+    name = pod.spec.scheduler_name
+    is_known = name in engine.profiles and name != DEFAULT_SCHEDULER_NAME
+    if config is None and not is_recorded and is_known:
         note(
-            f"no configuration of {pod.spec.scheduler_name} is given: kube-scheduler's defaults "
+            f"no configuration of {name} is given: kube-scheduler's defaults "
             "are used; give the configuration with --config"
         )
     if engine.extenders is not None:
@@ -168,13 +171,19 @@ def _engine(
         raise bad_input("--at: want a recording as INPUT")
     work = cluster_of(inputs, kubeconfig, context, state).workload
     pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
-    engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
+    engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods if _is_served(pod)})
     objects = (*work.related, *work.nodes, *pods)
     now_ns = moment_of(objects)
     engine.step(Hold(True), now_ns)
     engine.step(Listed(objects), now_ns)
     observe_new_pods(engine)
     return engine, pods, False
+
+
+def _is_served(pod: Pod) -> bool:
+    """Whether the pod shows that a scheduler of its name runs: one has placed or refused it."""
+    told = pod.condition(POD_SCHEDULED)
+    return bool(pod.spec.node_name) or (told is not None and told.reason == UNSCHEDULABLE)
 
 
 def _show_group(engine: Engine, kind: str, key: str, output: Output) -> None:

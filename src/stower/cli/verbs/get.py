@@ -25,6 +25,7 @@ Examples:
   stower get pending --output json
 """
 
+TAILS = (" no new claims to deallocate", " preemption: ")
 VIEWS = ("devices", "groups", "negotiations", "vms", "warm")
 
 
@@ -74,7 +75,11 @@ def _describe(pod: dict[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = next((c for c in conditions if c["type"] == "PodScheduled"), {})
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     scheduler = spec.get("schedulerName") or ""
-    why = told.get("message") or f"not yet attempted by {scheduler}"
+    message = told.get("message") or ""
+    # What preemption came to says nothing of why: kube-scheduler adds it to every refusal.
+    for tail in TAILS:
+        message = message.partition(tail)[0]
+    why = message or f"not yet attempted by {scheduler}"
     if gates:
         why = f"scheduling gates: {', '.join(gates)}"
     elif "deletionTimestamp" in meta:

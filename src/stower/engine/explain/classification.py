@@ -4,7 +4,9 @@
 pods that are being deleted. `blocked` is the rest.
 """
 
-from typing import Final
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from stower.framework.explanation import (
     Shortage,
     code_of,
 )
+from stower.framework.fixes import format_amount
+from stower.framework.plugin import Plugin
 from stower.framework.profile import Profile
 from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, is_tolerated
 from stower.state.arrays import Bools, distinct
@@ -42,35 +46,49 @@ def classify_group(message: str) -> ExplanationClass:
     return ExplanationClass.WAITING if is_waiting else ExplanationClass.BLOCKED
 
 
+class Finding(NamedTuple):
+    """The class of a pod that is refused or gated, why it is so, in words, and the plugins that
+    refuse it whatever other pods leave."""
+
+    class_: ExplanationClass
+    because: str = ""
+    lasting: frozenset[str] = frozenset()
+
+
 def classify_pending(
     entry: PodEntry,
     state: ClusterState,
     cycle: SchedulingCycle,
     profile: Profile,
     verdict: reference.Verdict,
-) -> ExplanationClass:
+) -> Finding:
     """Returns the class of a pod that is refused or gated. Opens trials within the caller's."""
-    if _is_refused_by_kinds(entry, state, profile):
-        return ExplanationClass.NEVER
+    lasting = _find_lasting(entry, state, profile)
+    if lasting is not None:
+        return lasting
     if entry.pod.spec.scheduling_gates:
-        return ExplanationClass.BLOCKED
+        return Finding(ExplanationClass.BLOCKED)
     if verdict.pre_filter is not None:
-        codes = {code_of(reason) for reason in verdict.pre_filter[1].reasons}
-        is_waiting = codes <= WAITING_CODES
-    else:
-        is_waiting = _is_row_waiting(entry, state, profile, verdict)
-    if is_waiting or _fits_after_deletions(entry, state, cycle, profile):
-        return ExplanationClass.WAITING
-    return ExplanationClass.BLOCKED
+        reasons = verdict.pre_filter[1].reasons
+        if {code_of(reason) for reason in reasons} <= WAITING_CODES:
+            return Finding(ExplanationClass.WAITING, f"waits for what ends by itself: {reasons[0]}")
+    elif text := _row_waiting_text(entry, state, profile, verdict):
+        return Finding(ExplanationClass.WAITING, text)
+    leaving = _pods_to_wait_for(entry, state, cycle, profile)
+    if leaving:
+        return Finding(ExplanationClass.WAITING, _leaving_text(leaving))
+    return Finding(ExplanationClass.BLOCKED)
 
 
-def _is_refused_by_kinds(entry: PodEntry, state: ClusterState, profile: Profile) -> bool:
-    """Returns whether each node would refuse the pod even if it were as new and had no pods."""
+def _find_lasting(entry: PodEntry, state: ClusterState, profile: Profile) -> Finding | None:
+    """Returns the finding where each node would refuse the pod even if it were as new and had no
+    pods; None where one would not."""
     present: Bools = state.present[state.all_rows]
     if not present.any():
-        return False
+        return None
     pod, shape = entry.pod, entry.shape
     refused: Bools = np.zeros(state.row_limit, np.bool_)
+    counts, plugins = Counter[str](), set[str]()
     with state.trial():
         for other in list(state.pods.values()):
             if other.row >= 0:
@@ -78,14 +96,35 @@ def _is_refused_by_kinds(entry: PodEntry, state: ClusterState, profile: Profile)
         for plugin in profile.filters:
             codes = reference.filter_codes(plugin, pod, shape, state, state.all_rows)
             for code in distinct(codes[codes != 0]) if codes is not None else ():
-                reasons = {code_of(text) for text in plugin.rejection(shape, int(code)).reasons}
-                lasting = reasons & NODE_KIND_CODES
-                if lasting == {ReasonCode.UNTOLERATED_TAINT}:
-                    for row in np.flatnonzero((codes == code) & ~refused).tolist():
-                        refused[row] = _has_lasting_taint(entry, state, row)
-                elif lasting:
-                    refused |= codes == code
-    return bool(refused[present].all())
+                texts = plugin.rejection(shape, int(code)).reasons
+                lasting = [text for text in texts if code_of(text) in NODE_KIND_CODES]
+                here = (codes == code) & ~refused & present
+                if lasting and {*map(code_of, lasting)} == {ReasonCode.UNTOLERATED_TAINT}:
+                    for row in np.flatnonzero(here).tolist():
+                        here[row] = _has_lasting_taint(entry, state, row)
+                if lasting and here.any():
+                    refused |= here
+                    plugins.add(plugin.name)
+                    for text in lasting:
+                        counts[_lasting_text(text, entry, state, plugin)] += int(here.sum())
+    if not refused[present].all():
+        return None
+    reasons = ", ".join(f"{count:,} {text}" for text, count in counts.items())
+    because = (
+        f"no node would take it, whatever other pods leave, nor one more of its kinds: {reasons}"
+    )
+    return Finding(ExplanationClass.NEVER, because, frozenset(plugins))
+
+
+def _lasting_text(text: str, entry: PodEntry, state: ClusterState, plugin: Plugin) -> str:
+    """Returns the reason; of an amount, with how much is requested and the most that a node has.
+    All pods are displaced."""
+    for constraint in plugin.capacity_constraints(entry.shape, state) or ():
+        if text == f"Insufficient {constraint.label or constraint.name}":
+            name, most = constraint.name, int(constraint.free(state.all_rows).max(initial=0))
+            asked, most_text = (format_amount(name, n) for n in (constraint.need, most))
+            return f"{text} ({asked} requested, a node has {most_text} at most)"
+    return text
 
 
 def _has_lasting_taint(entry: PodEntry, state: ClusterState, row: int) -> bool:
@@ -99,10 +138,11 @@ def _has_lasting_taint(entry: PodEntry, state: ClusterState, row: int) -> bool:
     )
 
 
-def _is_row_waiting(
+def _row_waiting_text(
     entry: PodEntry, state: ClusterState, profile: Profile, verdict: reference.Verdict
-) -> bool:
-    """Returns whether some node is refused for nothing but what ends by itself."""
+) -> str:
+    """Returns for what the pod waits where some node is refused for nothing but what ends by
+    itself, "" where none is."""
     for rows in verdict.refusals().values():
         first, *_ = np.flatnonzero(rows).tolist()
         refusal = verdict.rejection(first)
@@ -111,8 +151,11 @@ def _is_row_waiting(
         for row in np.flatnonzero(rows).tolist():
             found = _reasons_on(entry, state, profile, row)
             if found and found <= WAITING_CODES:
-                return True
-    return False
+                plugin = profile.plugins.get(refusal[0])
+                details = plugin.details(entry.pod, entry.shape, state, row) if plugin else ()
+                where = f"{state.node_names[row]}: {', '.join(refusal[1].reasons)}"
+                return f"waits on {where}{''.join(f'; {text}' for text in details)}"
+    return ""
 
 
 def _reasons_on(
@@ -127,22 +170,48 @@ def _reasons_on(
     return found
 
 
-def _fits_after_deletions(
+def _pods_to_wait_for(
     entry: PodEntry, state: ClusterState, cycle: SchedulingCycle, profile: Profile
-) -> bool:
-    """Returns whether the pod fits once the pods that are being deleted are gone."""
-    leaving = [
-        other
+) -> list[PodEntry]:
+    """Returns the pods that end by themselves (they are being deleted, or have a deadline), on the
+    node that the pod gets then; none where it gets none."""
+    leaving = {
+        other.uid: other.row
         for other in state.pods.values()
         if other.row >= 0
-        and (other.is_deletion_pending or other.pod.metadata.deletion_timestamp is not None)
-    ]
+        and (
+            other.is_deletion_pending
+            or other.pod.metadata.deletion_timestamp is not None
+            or (other.pod.spec.active_deadline_seconds and other.pod.status.start_time)
+        )
+    }
     if not leaving:
-        return False
+        return []
+    entries = [state.pods[uid] for uid in leaving]
     with state.trial():
-        for other in leaving:
+        for other in entries:
             state.remove_pod(other)
-        return cycle.choose(profile, entry) >= 0
+        row = cycle.choose(profile, entry)
+    if row < 0:
+        return []
+    here = [other for other in entries if leaving[other.uid] == row]
+    return here or entries  # on other nodes: the pod kept away from these
+
+
+def _leaving_text(leaving: Sequence[PodEntry]) -> str:
+    first, *others = leaving
+    since = first.pod.metadata.deletion_timestamp
+    what = (
+        f"deleted at {since}"
+        if since
+        else (
+            "being deleted"
+            if first.is_deletion_pending
+            else f"{first.pod.spec.active_deadline_seconds} s from {first.pod.status.start_time}"
+        )
+    )
+    more = f" and {len(others):,} more" if others else ""
+    return f"waits for pods to end: {first.pod.key} ({what}){more}"
 
 
 def shortages(

@@ -104,7 +104,8 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     to be tried), settling (a node is feasible, and others have to accept it), grouped (a node is
     feasible for the pod alone, but not for its whole group), gated, refused, failed (a plugin
     failed), leaving (in deletion) or unknown (no profile schedules it). `tried`: the number of
-    nodes on which changes were tried; `class`: what it takes until the pod runs."""
+    nodes on which changes were tried; `class`: what it takes until the pod runs; `because`: why it
+    is of that class, "" where the other fields say all."""
 
     pod: str
     verdict: str
@@ -120,6 +121,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     changes: tuple[Change, ...] = ()
     tried: int = 0
     class_: ExplanationClass = msgspec.field(default=ExplanationClass.BLOCKED, name="class")
+    because: str = ""
 
 
 def explain(
@@ -150,7 +152,9 @@ def _explain(
 ) -> Explanation:
     profile = profiles.get(pod.spec.scheduler_name)
     if profile is None:
-        return Explanation(pod.key, "unknown", message=pod.spec.scheduler_name)
+        name = pod.spec.scheduler_name
+        because = f"no scheduler of the name {name} is known here"
+        return Explanation(pod.key, "unknown", message=name, because=because)
     if pod.metadata.deletion_timestamp is not None:
         return Explanation(pod.key, "leaving", pod.spec.node_name)
     entry = state.pods.get(pod.metadata.uid)
@@ -196,6 +200,7 @@ class _PendingPod:
         self, entry: PodEntry, state: ClusterState, cycle: SchedulingCycle, profile: Profile
     ) -> None:
         self.entry, self.state, self.cycle, self.profile = entry, state, cycle, profile
+        self._lasting = frozenset[str]()
 
     def explain_pending(self, refused_by: tuple[str, ...]) -> Explanation:
         """Returns what keeps the pod waiting."""
@@ -230,6 +235,8 @@ class _PendingPod:
         diagnosis = verdict.diagnosis(state.node_count)
         waits = tuple(sorted({*refused_by, *diagnosis.plugins}))
         message = diagnosis.message(text if text not in diagnosis.message() else "")
+        finding = classify_pending(entry, state, self.cycle, profile, verdict)
+        changes = self._changes(rows, finding.lasting) or self._changes(rows)
         return Explanation(
             pod.key,
             "gated" if gates else "refused",
@@ -242,9 +249,10 @@ class _PendingPod:
             ("gates removed",) if gates else _events(profile, waits),
             scores,
             () if gates else self._candidates(),
-            self._changes(rows),
+            changes,
             len(rows),
-            classify_pending(entry, state, self.cycle, profile, verdict),
+            finding.class_,
+            finding.because,
         )
 
     def _candidates(self) -> tuple[Candidate, ...]:
@@ -265,8 +273,12 @@ class _PendingPod:
 
     # Changes
 
-    def _changes(self, rows: list[int]) -> tuple[Change, ...]:
-        """Returns changes, the smallest first; of those that differ in the node alone, one."""
+    def _changes(
+        self, rows: list[int], lasting: frozenset[str] = frozenset()
+    ) -> tuple[Change, ...]:
+        """Returns changes, the smallest first; of those that differ in the node alone, one. For
+        plugins that refuse the pod in any case, those of the pod."""
+        self._lasting = lasting
         found: dict[tuple[str, ...], list[Change]] = {}
         known: dict[int, tuple[tuple[str, ...], Change] | None] = {}
         for row in rows:
@@ -370,6 +382,8 @@ class _PendingPod:
         for plugin in refusing:
             fixes = plugin.fixes(pod, shape, state, row)
             fresh = [fix for fix in fixes if fix.text not in applied.what]
+            if plugin.name in self._lasting:
+                fresh = [fix for fix in fresh if fix.pod is not None]
             if fresh:
                 return min(fresh, key=lambda fix: fix.cost)
         return None if refusing else self._fix_nominations(entry, row)
@@ -488,6 +502,7 @@ def _refusals(
             asked.details(entry.pod, verdict.shape, state, numbers[0]) if asked is not None else ()
         )
         codes = tuple(code_of(reason) for reason in why.reasons)
+        name = name or ", ".join(sorted(verdict.restricted_by))
         lacks = shortages(name, entry, state, verdict.profile, numbers[0])
         result.append(
             Refusal(name, why.reasons, len(numbers), examples, tuple(details), codes, lacks)

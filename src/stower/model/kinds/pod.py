@@ -226,6 +226,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
     tolerations: tuple[Toleration, ...] | None = None
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     scheduling_gates: tuple[PodSchedulingGate, ...] | None = None
+    active_deadline_seconds: int | None = None
     overhead: ResourceList | None = None
     resources: ResourceRequirements | None = None
     volumes: tuple[Volume, ...] | None = None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from stower.framework.explanation import (
@@ -14,7 +15,7 @@ from stower.framework.explanation import (
 )
 from stower.model.kinds import ApiObject, Pod
 from tests.builders import make_node, make_pod
-from tests.unit.engine.explain.test_explanation import HOST, N1, ask, near
+from tests.unit.engine.explain.test_explanation import HOST, N1, ask, near, only_on
 
 NEVER, BLOCKED, WAITING, READY = ExplanationClass
 TAINT = {"key": "kept", "effect": "NoSchedule"}
@@ -62,13 +63,48 @@ def test_a_refusal_has_codes_and_amounts() -> None:
 
 
 def test_a_change_has_the_fields_that_change() -> None:
-    change, *_ = ask(make_pod(cpu="2200m", schedulingGates=[{"name": "g"}]), N1).changes
+    pod = make_pod(cpu="1200m", schedulingGates=[{"name": "g"}])
+    change, *_ = ask(pod, N1, placed("1")).changes
     gate, room = change.steps
     assert (ChangeCode.REMOVE_SCHEDULING_GATE, "spec.schedulingGates") == (gate.code, gate.field)
     wanted = ChangeStep(
         ChangeCode.CHANGE_ALLOCATABLE, "Node", "n1", "status.allocatable.cpu", "2", "2200m"
     )
     assert wanted == room
+
+
+def test_a_pod_that_can_never_run_is_told_what_of_it_has_to_change() -> None:
+    found = ask(make_pod(cpu="3", memory="1Gi"), N1, placed("500m"))
+    request = ChangeStep(
+        ChangeCode.CHANGE_REQUEST, "Pod", "default/p1",
+        "spec.containers[0].resources.requests.cpu", "3", "1500m",
+    )  # fmt: skip
+    assert [(request,)] == [change.steps for change in found.changes]
+    assert found.because.endswith("1 Insufficient cpu (3 requested, a node has 2 at most)")
+    found = ask(make_pod(affinity=only_on("n9")), N1)
+    assert [ChangeCode.CHANGE_NODE_SELECTION] == [step.code for step in found.changes[0].steps]
+    cordoned = make_node("n1", cpu="2", unschedulable=True)
+    found = ask(make_pod(cpu="3"), cordoned)  # the node is to change, too
+    assert [ChangeCode.CHANGE_REQUEST, ChangeCode.UNCORDON_NODE] == [
+        step.code for step in found.changes[0].steps
+    ]
+
+
+def test_it_is_told_for_whom_a_pod_waits() -> None:
+    """Of pods that end by themselves those on the node that it gets."""
+    leaving = placed("1", deletion="2026-01-01T00:00:00Z")
+    elsewhere = make_pod("elsewhere", cpu="0", node="n2", deletion="2026-01-01T00:00:00Z")
+    n2 = make_node("n2", cpu="1", labels={HOST: "n2"})
+    found = ask(make_pod(cpu="2"), N1, n2, leaving, elsewhere)
+    assert "waits for pods to end: default/other (deleted at 2026-01-01T00:00:00Z)" == found.because
+    ends = make_pod("job", cpu="1", node="n1", activeDeadlineSeconds=60)
+    since = msgspec.structs.replace(ends.status, start_time="2026-01-01T00:00:00Z")
+    ends = msgspec.structs.replace(ends, status=since)
+    found = ask(make_pod(cpu="2"), N1, ends)
+    assert WAITING is found.class_
+    assert "default/job (60 s from 2026-01-01T00:00:00Z)" in found.because
+    found = ask(make_pod(cpu="2"), N1, make_pod("service", cpu="1", node="n1"))
+    assert (BLOCKED, "") == (found.class_, found.because)
 
 
 def test_an_uncordoned_node_and_a_toleration_are_fields() -> None:

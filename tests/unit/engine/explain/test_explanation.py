@@ -50,6 +50,12 @@ def anti(key: str = HOST) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
+def only_on(node: str) -> dict[str, Any]:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
 def near(key: str = HOST) -> dict[str, Any]:
     return {"podAffinity": anti(key)["podAntiAffinity"]}
 
@@ -62,9 +68,17 @@ N2 = make_node("n2", cpu="2", labels={HOST: "n2", ZONE: "b"})
 @pytest.mark.parametrize(
     ("pod", "objects", "first"),
     [
-        (make_pod(cpu="2200m"), [N1], "n1 lacks 200m cpu"),
-        (make_pod(memory="9Gi"), [N1], "n1 lacks 1Gi memory"),
-        (make_pod(requests={"nvidia.com/gpu": "2"}), [N1], "n1 lacks 2 nvidia.com/gpu"),
+        (make_pod(cpu="1200m"), [N1, make_pod("p2", cpu="1", node="n1")], "n1 lacks 200m cpu"),
+        (make_pod(memory="7Gi"), [N1, make_pod("p2", memory="2Gi", node="n1")],
+         "n1 lacks 1Gi memory"),
+        (make_pod(cpu="2200m"), [N1], "the pod requests 2200m cpu (n1 has 2)"),
+        (make_pod(cpu="2200m"), [N1, make_pod("p2", cpu="1", node="n1")],
+         "the pod requests 2200m cpu (n1 has 2, 1 free)"),
+        (make_pod(memory="9Gi"), [N1], "the pod requests 9Gi memory (n1 has 8Gi)"),
+        (make_pod(requests={"nvidia.com/gpu": "2"}), [N1],
+         "the pod requests 2 nvidia.com/gpu (n1 has 0)"),
+        (make_pod(affinity=only_on("n9")), [N1],
+         "the pod is for a node with metadata.name=n9, n1 is another"),
         (make_pod(), [make_node(pods="0")], "n1 lacks 1 pods"),
         (make_pod(), [make_node(unschedulable=True)], "n1 is cordoned"),
         (make_pod(), [make_node(taints=[{"key": "kept", "effect": "NoExecute"}])],
@@ -110,12 +124,18 @@ def test_refusals_that_come_one_after_the_other_are_told_together() -> None:
 def test_the_smallest_change_comes_first() -> None:
     nodes = [make_node("n1", cpu="1"), make_node("n2", cpu="3"), make_node("n3", cpu="2")]
     found = ask(make_pod(cpu="3500m"), *nodes)
-    assert ("n2 lacks 500m cpu",) == found.changes[0].what
-    assert 500 / 3500 + 1 == pytest.approx(found.changes[0].cost, abs=0.001)
+    assert ("the pod requests 3500m cpu (n2 has 3)",) == found.changes[0].what
+    assert 500 / 3500 + 2 == pytest.approx(found.changes[0].cost, abs=0.001)
+    nodes += [make_pod(f"a{i}", cpu="500m", node=f"n{i + 1}") for i in range(3)]
+    found = ask(make_pod(cpu="2800m"), *nodes)
+    assert ("n2 lacks 300m cpu",) == found.changes[0].what
+    assert 300 / 2800 + 1 == pytest.approx(found.changes[0].cost, abs=0.001)
 
 
 def test_what_differs_in_the_node_alone_is_told_once() -> None:
-    found = ask(make_pod(cpu="3"), *(make_node(f"n{i}", cpu="2") for i in range(9)))
+    nodes = [make_node(f"n{i}", cpu="2") for i in range(9)]
+    there = [make_pod(f"a{i}", cpu="1", node=f"n{i}") for i in range(9)]
+    found = ask(make_pod(cpu="2"), *nodes, *there)
     (change,) = found.changes
     assert (7, 8) == (change.alike, found.tried)
 
@@ -140,8 +160,9 @@ def test_nothing_is_told_that_is_not_needed() -> None:
 def test_the_text_is_of_the_node_to_which_the_pod_would_go() -> None:
     for change in ask(make_pod(cpu="3", nodeSelector={"a": "b"}), N1, N2).changes:
         assert all(change.node in text for text in change.what)
-    nodes = [make_node("1", cpu="1"), make_node("2", cpu="1500m")]
-    found = ask(make_pod(cpu="2"), *nodes)
+    nodes = [make_node("1", cpu="2"), make_node("2", cpu="2")]
+    there = [make_pod("a1", cpu="1", node="1"), make_pod("a2", cpu="500m", node="2")]
+    found = ask(make_pod(cpu="2"), *nodes, *there)
     assert [("2 lacks 500m cpu",), ("1 lacks 1 cpu",)] == changes(found)
 
 
@@ -172,7 +193,9 @@ def test_a_set_of_plugins_that_few_nodes_share_is_not_missed() -> None:
      ("1073742848", "1Ki memory")],
 )  # fmt: skip
 def test_amounts_are_told_as_they_are(memory: str, said: str) -> None:
-    assert [(f"n1 lacks {said}",)] == changes(ask(make_pod(memory=memory), make_node(memory="1Gi")))
+    other = make_pod("p2", memory="3Gi", node="n1")
+    found = ask(make_pod(memory=memory), make_node(memory="4Gi"), other)
+    assert [(f"n1 lacks {said}",)] == changes(found)
 
 
 def test_spread_over_few_domains_and_over_labels_that_are_missing() -> None:
@@ -229,7 +252,7 @@ def test_gated_leaving_and_foreign_pods() -> None:
     found = ask(gated, N1)
     assert ("gated", ("hold",)) == (found.verdict, found.gates)
     gate = "the pod has the scheduling gate hold"
-    assert (gate, "n1 lacks 7 cpu") == found.changes[0].what
+    assert (gate, "the pod requests 9 cpu (n1 has 2)") == found.changes[0].what
     assert None is found.changes[0].pod.spec.scheduling_gates
     assert (("gates removed",), ()) == (found.waits_for, found.candidates)
     small = make_pod("p1", schedulingGates=[{"name": "hold"}])
