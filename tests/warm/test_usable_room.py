@@ -74,8 +74,10 @@ def test_dead_nodes_are_made_up_for_whatever_the_most_that_there_may_be() -> Non
     hub.node("n1", ready=False)
     hub.advance(20)
     assert ["n1"] * 3 == own(hub)
+    hub.advance(400)  # filled, so that an autoscaler adds a node for those who wait
+    assert [""] * 3 + ["n1"] * 5 == sorted(own(hub))
     hub.node("n2")
-    hub.advance(400)
+    hub.advance(30)
     assert ["n2"] * 3 == own(hub)
 
 
@@ -166,6 +168,10 @@ def test_a_node_that_loses_its_images_or_joins_the_pool_pulls_from_then_on() -> 
     assert ["pulling", "pulling"] == [one["state"] for one in hub.status["nodeStates"]]
     hub.pulled("n1")
     hub.pulled("n2")
+    assert 60 == hub.warm.figures.expected_pull_ns // SECOND_NS
+    hub.node("n3")
+    hub.advance(7200)
+    labeled(hub, "n3", pool="a")  # it had them all the time
     assert 60 == hub.warm.figures.expected_pull_ns // SECOND_NS
 
 

@@ -180,9 +180,8 @@ class WarmCapacity:
             if one.refresh_node(name):
                 self._is_turn = True
                 self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
-                since_ns = int(one.pulls_since_ns[self.state.row_of(name)])
-                if since_ns:
-                    self.figures.record_pull(self.state.now_ns - since_ns)
+                if one.pulled_since_ns:
+                    self.figures.record_pull(self.state.now_ns - one.pulled_since_ns)
 
     def _observe_pod(self, pod: Pod, gone: bool, now_ns: int) -> None:
         uid = pod.metadata.uid
@@ -492,12 +491,12 @@ class WarmCapacity:
         missing = pool.wanted - useful
         if missing <= 0:
             return []
-        nodes, like = self.nodes_of(pool), entries[0] if entries else None
+        nodes, like, fill = self.nodes_of(pool), entries[0] if entries else None, 0
         if like is not None:
             free = free_slots(self.state, like)
             if free[nodes.rows_that_are(*USABLE)].sum() < missing:
-                missing += int(free[nodes.rows_that_are(NodeState.STUCK)].sum())
-        return self.keeping.create(pool, missing, nodes, next_id)
+                fill = int(free[nodes.rows_that_are(NodeState.STUCK)].sum())
+        return self.keeping.create(pool, missing, fill, nodes, next_id)
 
     def _tell(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
         """Writes the pool's status, where it is another."""

@@ -34,6 +34,7 @@ class PoolNodes:
         self.pulls_since_ns: Ints = np.zeros(state.capacity, np.int64)
         self.usable: Bools = np.zeros(state.capacity, np.bool_)  # now or soon
         self.codes: Ints = np.full(state.capacity, OUTSIDE, np.int64)  # of states, see CODES
+        self.pulled_since_ns = 0  # of the last node that has become ready, where that is known
         self._row_of: dict[str, int] = {}
         self._order: tuple[int, ...] | None = None
         self._seen_tolerations = frozenset(pool.tolerations)  # with these all were looked at
@@ -79,6 +80,8 @@ class PoolNodes:
                 self._look_at(row, node)
         else:
             self._from_ns.pop(name, None)
+        was_pulling = before[0] and not was_ready
+        self.pulled_since_ns = int(self.pulls_since_ns[row]) if was_pulling else 0
         if before != (node is not None and bool(self.holds[row]), row) or old != row:
             self._order = None
         return node is not None and bool(self.ready[row]) and not was_ready

@@ -31,6 +31,7 @@ PROBLEM_MAX: Final = 500  # characters of a reason in the pool's status
 # Of placeholders that have a node, so many are deleted in a round as they are wanted no more: a
 # flood of deletions is what the seed's script died of.
 LOWERED_MAX: Final = 10
+STRANDED_MAX: Final = 10
 # After the API has refused a placeholder, the next is made so much later.
 REFUSED_NS: Final = 60 * SECOND_NS
 
@@ -80,10 +81,11 @@ class PlaceholderManager:
         return useful + self._count_pending(pool)
 
     def create(
-        self, pool: Pool, count: int, nodes: PoolNodes, next_id: Callable[[], int]
+        self, pool: Pool, missing: int, fill: int, nodes: PoolNodes, next_id: Callable[[], int]
     ) -> list[Write]:
-        """So many more, as far as the pool may have them: beside as many as it may have there are
-        no more than that on nodes that nobody can use."""
+        """So many more as are missing, as far as the pool may have them, and as many as `fill`
+        nodes that nobody can use: those there do not count, but there are STRANDED_MAX times as
+        many as the pool may have at most."""
         if self._state.now_ns < self._refused_ns.get(pool.key, 0):
             return []
         self._tidy()
@@ -92,7 +94,8 @@ class PlaceholderManager:
         rows = [pods[uid].row if uid in pods else -1 for uid in own if uid not in self._leaving]
         useful = sum(row < 0 or bool(nodes.usable[row]) for row in rows)
         most = pool.spec.placeholders.replicas_max
-        count = min(count, most - useful - pending, 2 * most - len(rows) - pending)
+        count = min(missing, most - useful - pending) + fill
+        count = min(count, STRANDED_MAX * most - len(rows) - pending)
         return [self._make(pool, next_id) for _ in range(count)]
 
     def adjust(
