@@ -23,7 +23,7 @@ from stower.framework.plugin import ExtensionPoint, Features, Plugin, implements
 from stower.framework.plugin_guard import guard_plugin
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
 from stower.framework.stopwatch import DISABLED_STOPWATCH, Stopwatch
-from stower.model.errors import InvalidObject
+from stower.model.errors import InvalidObject, closest
 from stower.plugins import PLUGINS
 
 FIT = "NodeResourcesFit"
@@ -152,8 +152,10 @@ def _profile(
         named += [(f"{at}[{i}].name", ref) for i, ref in enumerate(plugin_set.enabled)]
     for at, ref in named:
         if ref.name not in known and ref.name not in OF_THE_ENGINE:
-            names = ", ".join(sorted((*known, *OF_THE_ENGINE)))
-            raise InvalidObject(at, ref.name, f"one of {names}")
+            names = sorted((*known, *OF_THE_ENGINE))
+            close = closest(ref.name, names)
+            want = f"a plugin: did you mean {close}?" if close else f"one of {', '.join(names)}"
+            raise InvalidObject(at, ref.name, want)
     _check_once(config.plugins.multi_point.enabled, f"{path}.plugins.multiPoint.enabled")
     elsewhere = {"multiPoint", *(point.value for point in ExtensionPoint)}
     for field in sorted(set(sets) - elsewhere):

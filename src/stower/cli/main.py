@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from stower.model.errors import printable
+from stower.model.errors import closest, printable
 
 # The verbs in the order in which help lists them, each with the first line of its own help, so that
 # lists of verbs import none of them. tests/unit/cli/test_main.py compares the texts.
@@ -114,6 +114,8 @@ class Verbs(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Returns the name, the verb and its arguments. Imports the verb that is run."""
+        if args and args[0] not in VERBS and (close := closest(args[0], VERBS)):
+            ctx.fail(f"No such command {args[0]!r}; did you mean {close}?")
         name, command, rest = super().resolve_command(ctx, args)
         return name, load_verb(name) if name is not None and command is not None else None, rest
 

@@ -1,9 +1,9 @@
 """Reads names that arguments give: lists with commas, and names of a known set."""
 
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 
 from stower.cli.output import bad_input
+from stower.model.errors import closest
 
 
 def split_names(text: str) -> tuple[str, ...]:
@@ -12,9 +12,9 @@ def split_names(text: str) -> tuple[str, ...]:
 
 
 def check_names(argument: str, names: Iterable[str], known: Collection[str], want: str) -> None:
-    """Ends the program for the first name that is not known; names the closest that is."""
+    """Ends the program for the first name that is not known; names the closest that are."""
     for name in names:
         if name not in known:
-            close = get_close_matches(name, [*known], 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            close = closest(name, known)
+            hint = f"; did you mean {close}?" if close else ""
             raise bad_input(f"{argument}: got {name!r}, want {want} {', '.join(known)}{hint}")

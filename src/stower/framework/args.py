@@ -4,14 +4,16 @@ A field error carries the path of its field, and kube-scheduler's text for it (a
 field.Error). Must not know which plugins exist.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
-from stower.model.errors import InvalidObject, printable
+from stower.model.errors import InvalidObject, closest, printable
 from stower.model.names import qualified_name_faults
-from stower.model.raw import fault_of, without_nulls
+from stower.model.raw import UNKNOWN_FIELD, fault_of, without_nulls
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,6 +98,23 @@ def _format_value(value: object) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
+def _fields_at(into: type[msgspec.Struct], path: str) -> list[str]:
+    """Returns the names of the fields at a path as `.profiles[0].plugins`, as far as types say."""
+    found: inspect.Type = inspect.type_info(into)
+    for part in [""] + re.findall(r"\.\w+|\[[^]]*\]", path):
+        if part.startswith("."):
+            fields = found.fields if isinstance(found, inspect.StructType) else ()
+            named = (field.type for field in fields if field.encode_name == part[1:])
+            found = next(named, inspect.AnyType())
+        elif part and isinstance(found, inspect.VarTupleType | inspect.ListType):
+            found = found.item_type
+        if isinstance(found, inspect.UnionType):  # with null
+            known = (one for one in found.types if not isinstance(one, inspect.NoneType))
+            found = next(known, inspect.AnyType())
+    fields = found.fields if isinstance(found, inspect.StructType) else ()
+    return [field.encode_name for field in fields]
+
+
 A = TypeVar("A", bound=msgspec.Struct)
 
 
@@ -119,4 +138,6 @@ def convert(value: object, into: type[A], path: str) -> A:
             return msgspec.convert(without_nulls(value), into)
         except msgspec.ValidationError as error:
             below, got, want = fault_of(error)
+            if want == UNKNOWN_FIELD and (close := closest(got, _fields_at(into, below))):
+                want = f"{want}: did you mean {close}?"
             raise InvalidObject((path + below).removeprefix(".") or "$", got, want) from None

@@ -17,6 +17,7 @@ from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+OLD_VERSIONS: Final = ("v1beta1", "v1beta2", "v1beta3")  # that conversion.py reads
 # Plugins whose arguments have a type of their own in the configuration API.
 TYPED_ARGS: Final = (
     "DefaultPreemption", "DynamicResources", "InterPodAffinity", "NodeAffinity",
@@ -159,7 +160,10 @@ def parse_configuration(document: Mapping[str, Any] | None) -> Configuration:
     InvalidObject where a field has the wrong type."""
     config = convert(document or {}, Configuration, "")
     if config.api_version != API_VERSION:
-        raise InvalidObject("apiVersion", config.api_version, API_VERSION)
+        group, _, version = config.api_version.partition("/")
+        is_old = group == API_VERSION.partition("/")[0] and version in OLD_VERSIONS
+        want = f"{API_VERSION} (`stower config convert` makes it so)" if is_old else API_VERSION
+        raise InvalidObject("apiVersion", config.api_version, want)
     if config.kind != KIND:
         raise InvalidObject("kind", config.kind, KIND)
     profiles = config.profiles or (ProfileConfiguration(),)

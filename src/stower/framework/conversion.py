@@ -6,12 +6,11 @@ Source: the v1beta1, v1beta2 and v1beta3 types and conversions of Kubernetes 1.2
 from collections.abc import Mapping
 from typing import Any, Final
 
-from stower.framework.configuration import API_VERSION, REMOVED_PLUGINS
+from stower.framework.configuration import API_VERSION, OLD_VERSIONS, REMOVED_PLUGINS
 from stower.model.errors import InvalidObject
 
 Object = dict[str, Any]
 
-OLD_VERSIONS: Final = ("v1beta1", "v1beta2", "v1beta3")
 OLD_FIELDS: Final = ("healthzBindAddress", "metricsBindAddress", "algorithmSource")
 FIT: Final = "NodeResourcesFit"
 # Plugins of older versions that are scoring strategies of NodeResourcesFit in v1.

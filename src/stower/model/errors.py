@@ -1,5 +1,11 @@
 """Errors of the model: InvalidObject for a user's object, InvariantError for our own bug."""
 
+from collections.abc import Iterable
+from typing import Final
+
+SUGGESTIONS_MAX: Final = 3
+NEAR: Final = 0.7  # names that are less alike are not meant
+
 
 class InvalidObject(Exception):
     """An object that its author must change: field path, what was found, what is wanted."""
@@ -9,6 +15,15 @@ class InvalidObject(Exception):
         self.path = path
         self.got = got
         self.want = want
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Returns which of these names may have been meant, three at most, as `a, b or c`; "" where
+    none is near."""
+    from difflib import get_close_matches  # wanted by mistakes alone
+
+    found = get_close_matches(name, [*known], SUGGESTIONS_MAX, NEAR)
+    return " or ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
 
 
 class InvariantError(Exception):

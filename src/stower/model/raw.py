@@ -31,6 +31,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # Of a value beyond a bound, msgspec's text has only the bound: `int` <= 2147483647, say.
 OUT_OF_BOUNDS: Final = "a value out of bounds"
+UNKNOWN_FIELD: Final = "a known field"
 
 _STEP: Final = re.compile(r"\.[^.\[]+|\[[^\]]*\]")
 _TYPE_NAMES: Final = {
@@ -134,7 +135,7 @@ def fault_of(error: msgspec.ValidationError) -> tuple[str, str, str]:
     if text.startswith("Object missing required field"):
         return f"{path}.{name}", "nothing", "a value"
     if text.startswith("Object contains unknown field"):
-        return path, name, "a known field"
+        return path, name, UNKNOWN_FIELD
     want, comma, got = text.removeprefix("Expected ").replace("`", "").partition(", got ")
     return (path, got, want) if comma else (path, OUT_OF_BOUNDS, want)
 

@@ -155,6 +155,34 @@ def test_check_says_of_each_file_what_it_is(tmp_path: Path) -> None:
     assert (0, ["a"]) == (code, json.loads(out)[0]["profiles"])
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("profile: []", '$: got "profile", want a known field: did you mean profiles?'),
+        ("profiles: [{schedulerNam: x}]", "profiles[0]: got \"schedulerNam\", want a known field: "
+         "did you mean schedulerName?"),
+        ("zebra: 1", '$: got "zebra", want a known field\n'),
+        ("profiles: [{plugins: {score: {enabled: [{name: NodeResourceFit}]}}}]",
+         "got \"NodeResourceFit\", want a plugin: did you mean NodeResourcesFit?"),
+        ("profiles: [{plugins: {score: {enabled: [{name: Zebra}]}}}]", "want one of Autoscale"),
+    ],
+)  # fmt: skip
+def test_what_may_have_been_meant_is_told(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.yaml"
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    path.write_text(head + text + "\n")
+    found = CliRunner().invoke(app, ["config", "check", str(path)])
+    assert (2, True) == (found.exit_code, said in found.stderr), found.stderr
+
+
+def test_an_older_version_names_what_converts_it(tmp_path: Path) -> None:
+    path = tmp_path / "old.yaml"
+    version = "kubescheduler.config.k8s.io/v1beta2"
+    path.write_text(f"apiVersion: {version}\nkind: KubeSchedulerConfiguration\n")
+    found = CliRunner().invoke(app, ["config", "check", str(path)])
+    assert (2, True) == (found.exit_code, "`stower config convert` makes it so" in found.stderr)
+
+
 def test_check_says_what_cannot_be_disabled(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(HEAD + "profiles: [{plugins: {permit: {disabled: [{name: GangScheduling}]}}}]")

@@ -88,6 +88,7 @@ def test_of_a_recording_at_its_end_and_before(history: Path) -> None:  # noqa: F
     ("arguments", "code", "said"),
     [
         (["pod", "nobody"], 2, "there is no pod default/nobody"),
+        (["pod", "ther"], 2, "or it has ended; did you mean there?"),
         (["node", "n1"], 2, "got 'node', want pod"),
         (["pod", "big", "--at", "3"], 2, "--at: want a recording"),
         (["pod", "big", "--port", "1"], 2, "--port and --token-file"),

@@ -123,6 +123,7 @@ def test_examples_can_be_copied(verb: str) -> None:
     ("arguments", "said"),
     [
         (("nobody",), "No such command 'nobody'"),
+        (("explian",), "No such command 'explian'; did you mean explain?"),
         (("up", "--nodes", "x"), "--nodes"),
         (("groups", "--output", "xml"), "'--output' / '-o': 'xml' is not one of 'table'"),
         (("config",), "Missing argument 'action'. Choose from: check, defaults, convert\n"),

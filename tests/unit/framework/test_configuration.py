@@ -349,7 +349,7 @@ def test_a_fault_of_a_profile_names_the_field(profile: dict[str, Any], path: str
 )
 def test_an_unknown_field_is_refused(document: dict[str, Any], path: str, name: str) -> None:
     error = fault(document)
-    assert (path, name, "a known field") == (error.path, error.got, error.want)
+    assert (path, name, "a known field") == (error.path, error.got, error.want.partition(":")[0])
 
 
 def test_arguments_may_say_their_own_version_and_kind() -> None:

@@ -32,7 +32,7 @@ from stower.engine.explain.probe import explain_pod, explain_tree, observe_new_p
 from stower.engine.status_reporter import POD_SCHEDULED, UNSCHEDULABLE
 from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
-from stower.model.errors import InvalidObject, printable
+from stower.model.errors import InvalidObject, closest, printable
 from stower.model.kinds import Pod, PodScheduling
 from stower.model.times import SECOND_NS
 from stower.record.reader import RecordedEvent, is_recording, read_recording
@@ -124,7 +124,10 @@ def run(
         return
     pod = next((pod for pod in pods if pod.key == key), None)
     if pod is None:
-        raise bad_input(f"there is no pod {key}, or it has ended")
+        inside, _, short = key.rpartition("/")
+        close = closest(short, [p.metadata.name for p in pods if p.metadata.namespace == inside])
+        hint = f"; did you mean {close}?" if close else ""
+        raise bad_input(f"there is no pod {key}, or it has ended{hint}")
     with progress("explain"):
         found = _explain(engine, pod)
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
