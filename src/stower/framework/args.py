@@ -4,12 +4,10 @@ A field error carries the path of its field, and kube-scheduler's text for it (a
 field.Error). Must not know which plugins exist.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import inspect
 
 from stower.model.errors import InvalidObject, closest, printable
 from stower.model.names import qualified_name_faults
@@ -100,6 +98,10 @@ def _format_value(value: object) -> str:
 
 def _fields_at(into: type[msgspec.Struct], path: str) -> list[str]:
     """Returns the names of the fields at a path as `.profiles[0].plugins`, as far as types say."""
+    import re  # these are wanted by mistakes alone
+
+    from msgspec import inspect
+
     found: inspect.Type = inspect.type_info(into)
     for part in [""] + re.findall(r"\.\w+|\[[^]]*\]", path):
         if part.startswith("."):

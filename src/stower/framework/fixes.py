@@ -11,6 +11,7 @@ import msgspec
 
 from stower.model.kinds import Node, Pod, Storage
 from stower.model.kinds.pod import Container, ResourceRequirements
+from stower.model.quantity import Quantity
 from stower.model.resources import CPU, PODS, amounts, parse_list
 from stower.model.selectors import Requirement
 from stower.state.pod_entry import PodEntry
@@ -104,11 +105,7 @@ def _requested(resources: ResourceRequirements | None, name: str) -> int:
 
 def _with_request(container: Container, name: str, amount: int) -> Container:
     before = container.resources or ResourceRequirements()
-    text = (
-        f"{amount}m"
-        if name == CPU and amount % 1000
-        else str(amount // 1000 if name == CPU else amount)
-    )
+    text = str(Quantity.of_milli(amount)) if name == CPU else str(amount)
     requests, limits = {**(before.requests or {}), name: text}, before.limits
     if limits and name in limits and "/" in name:  # of extended resources both are the same
         limits = {**limits, name: text}

@@ -99,6 +99,11 @@ def amounts(quantities: Mapping[str, Quantity]) -> Amounts:
     }
 
 
+def amount_text(name: str, amount: int) -> str:
+    """Returns a whole number of a resource as the API writes it: CPU in thousandths."""
+    return f"{amount}m" if name == CPU else str(amount)
+
+
 def node_room(allocatable: ResourceList | None) -> Amounts:
     """What a node has to give, `pods` included, 0 to ROOM_MAX. Raises InvalidObject."""
     quantities = parse_list(allocatable, "status.allocatable")

@@ -27,6 +27,7 @@ from stower.framework.reasons import Rejection
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.model.quantity import Format, Quantity
+from stower.model.resources import amount_text
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -185,7 +186,7 @@ class AutoscaleEnforcer(Plugin):
         allocatable, texts, cost = dict(node.status.allocatable or {}), [], 0.0
         for name, needed, reserved, _ in shortages:
             total = reserved + needed
-            allocatable[name] = f"{total}m" if name == CPU else str(total)
+            allocatable[name] = amount_text(name, total)
             missing = total - int(state.column(name).allocatable[row])
             amount = Quantity.of_milli(missing) if name == CPU else Quantity.of(missing, BINARY)
             texts.append(f"{amount} {name} for VMs")

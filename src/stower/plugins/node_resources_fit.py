@@ -35,6 +35,7 @@ from stower.model.resources import (
     CPU,
     MEMORY,
     PODS,
+    amount_text,
     amounts,
     is_extended,
     is_scalar,
@@ -307,7 +308,7 @@ class NodeResourcesFit(Plugin):
             missing = amount - (column.allocatable_cells[row] - column.requested_cells[row])
             if missing > 0 and (column.allocatable_cells[row] or column.name not in delegated):
                 total = column.allocatable_cells[row] + missing
-                allocatable[column.name] = f"{total}m" if column.name == CPU else str(total)
+                allocatable[column.name] = amount_text(column.name, total)
                 shortages.append(f"{format_amount(column.name, missing)} {column.name}")
                 cost += 1 + min(1.0, missing / amount)
                 lacking[column.name] = missing

@@ -199,19 +199,17 @@ def _pods_to_wait_for(
 
 
 def _leaving_text(leaving: Sequence[PodEntry]) -> str:
+    """Returns the first of these pods with its end, and the number of the others, as text."""
     first, *others = leaving
-    since = first.pod.metadata.deletion_timestamp
-    what = (
-        f"deleted at {since}"
-        if since
-        else (
-            "being deleted"
-            if first.is_deletion_pending
-            else f"{first.pod.spec.active_deadline_seconds} s from {first.pod.status.start_time}"
-        )
-    )
+    pod = first.pod
+    if since := pod.metadata.deletion_timestamp:
+        what = f"deleted at {since}"
+    elif first.is_deletion_pending:
+        what = "being deleted"
+    else:
+        what = f"{pod.spec.active_deadline_seconds} s from {pod.status.start_time}"
     more = f" and {len(others):,} more" if others else ""
-    return f"waits for pods to end: {first.pod.key} ({what}){more}"
+    return f"waits for pods to end: {pod.key} ({what}){more}"
 
 
 def shortages(

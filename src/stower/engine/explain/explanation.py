@@ -200,6 +200,7 @@ class _PendingPod:
         self, entry: PodEntry, state: ClusterState, cycle: SchedulingCycle, profile: Profile
     ) -> None:
         self.entry, self.state, self.cycle, self.profile = entry, state, cycle, profile
+        # Plugins that refuse the pod in any case: only their changes of the pod are tried.
         self._lasting = frozenset[str]()
 
     def explain_pending(self, refused_by: tuple[str, ...]) -> Explanation:
@@ -236,7 +237,11 @@ class _PendingPod:
         waits = tuple(sorted({*refused_by, *diagnosis.plugins}))
         message = diagnosis.message(text if text not in diagnosis.message() else "")
         finding = classify_pending(entry, state, self.cycle, profile, verdict)
-        changes = self._changes(rows, finding.lasting) or self._changes(rows)
+        self._lasting = finding.lasting
+        changes = self._changes(rows)
+        if not changes and self._lasting:
+            self._lasting = frozenset()
+            changes = self._changes(rows)
         return Explanation(
             pod.key,
             "gated" if gates else "refused",
@@ -273,12 +278,8 @@ class _PendingPod:
 
     # Changes
 
-    def _changes(
-        self, rows: list[int], lasting: frozenset[str] = frozenset()
-    ) -> tuple[Change, ...]:
-        """Returns changes, the smallest first; of those that differ in the node alone, one. For
-        plugins that refuse the pod in any case, those of the pod."""
-        self._lasting = lasting
+    def _changes(self, rows: list[int]) -> tuple[Change, ...]:
+        """Returns changes, the smallest first; of those that differ in the node alone, one."""
         found: dict[tuple[str, ...], list[Change]] = {}
         known: dict[int, tuple[tuple[str, ...], Change] | None] = {}
         for row in rows:
