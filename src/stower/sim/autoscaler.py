@@ -15,9 +15,9 @@ import msgspec
 from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import Container
 from stower.model.resources import PODS, amounts, node_room, pod_requests
-from stower.model.selectors import node_selector_matches
 from stower.model.taints import Taint, is_tolerated
 from stower.model.times import SECOND_NS
+from stower.sim.kubelet_admission import selects
 from stower.sim.server import Server
 
 UNNEEDED_NS: Final = 600 * SECOND_NS  # --scale-down-unneeded-time, --scale-down-delay-after-add
@@ -74,12 +74,7 @@ class Bin:
 
     def take(self, pod: Pod, needs: Mapping[str, int]) -> bool:
         """Put the pod there, if it fits."""
-        wanted = pod.spec.node_selector or {}
-        if any(self._labels.get(key) != value for key, value in wanted.items()):
-            return False
-        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
-        required = affinity.required if affinity is not None else None
-        if required is not None and not node_selector_matches(required, self._labels, ""):
+        if not selects(pod, self._labels, ""):
             return False
         if any(not is_tolerated(pod.spec.tolerations or (), taint) for taint in self._taints):
             return False

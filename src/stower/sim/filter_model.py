@@ -34,7 +34,7 @@ from stower.sim.vm_holdings import reserved_amounts
 from stower.state.volumes import claims_of, is_made_for
 from stower.vms.config import SHIPPED
 from stower.vms.ledger import amounts_of
-from stower.warm.pools import Pool, Role
+from stower.warm.pools import Role, pool_role_of
 
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 Predicate = Callable[[Node], bool]
@@ -299,19 +299,15 @@ class FilterModel:
 
     def _warmth(self, pod: Pod) -> Predicate | None:
         """A user goes to nodes of its pool that have the images, a placeholder nowhere."""
-        for obj in self._server.all(WarmPool).values():
-            pool = Pool(obj.metadata.key, obj.spec, obj)
-            role = pool.role_of(pod)
-            if role is None:
-                continue
-            images = pool.spec.images
-            if role is not Role.USER or images.pullers is not None or images.of_users:
-                return None
-            names = images.names or ()
-            return lambda node, pool=pool, names=names: (  # type: ignore[misc]
-                pool.holds(node) and _has_images(node, names)
-            )
-        return _anywhere
+        found = pool_role_of(self._server.all(WarmPool).values(), pod)
+        if found is None:
+            return _anywhere
+        pool, role = found
+        images = pool.spec.images
+        if role is not Role.USER or images.pullers is not None or images.of_users:
+            return None
+        names = images.names or ()
+        return lambda node: pool.holds(node) and _has_images(node, names)
 
     def _vm_room(self, pod: Pod) -> Predicate:
         """The room that is not reserved for VMs; for one that leaves a node above its watermark, up

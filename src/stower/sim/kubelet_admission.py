@@ -5,7 +5,7 @@ scheduler.
 Source: kubelet pkg/kubelet/lifecycle/predicate.go.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from stower.model.derived import Derived
@@ -90,12 +90,17 @@ _REQUESTED: Final = Derived(_find_requested)
 
 def has_affinity(node: Node, pod: Pod) -> bool:
     """Returns whether the node has what the pod's node selector and node affinity require."""
-    labels = node.metadata.labels or {}
+    return selects(pod, node.metadata.labels or {}, node.metadata.name)
+
+
+def selects(pod: Pod, labels: Mapping[str, str], name: str) -> bool:
+    """Returns whether a node of this name with these labels has what the pod's node selector and
+    node affinity require."""
     if any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
         return False
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
-    return required is None or node_selector_matches(required, labels, node.metadata.name)
+    return required is None or node_selector_matches(required, labels, name)
 
 
 def have_port_conflict(pod: Pod, other: Pod) -> bool:

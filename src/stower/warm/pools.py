@@ -4,7 +4,7 @@ Must not know which decisions are taken about the pods.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import Enum, auto
 from typing import Final
 
@@ -172,6 +172,16 @@ class Pool:
             self.last_active_ns,
         ):  # fmt: skip
             known.clear()
+
+
+def pool_role_of(objects: Iterable[WarmPool], pod: Pod) -> tuple[Pool, Role] | None:
+    """Returns the first of these pools that the pod belongs to, and the pod's role in it."""
+    for obj in objects:
+        pool = Pool(obj.metadata.key, obj.spec, obj)
+        role = pool.role_of(pod)
+        if role is not None:
+            return pool, role
+    return None
 
 
 def kept_ns(time_ns: int) -> int:

@@ -26,7 +26,7 @@ from stower.sim.checkers.checker import Checker, Court
 from stower.sim.checkers.step_reader import ObjectChange
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.vm_load import SCHEDULER
-from stower.warm.pools import Pool, Role
+from stower.warm.pools import Role, pool_role_of
 
 # After this, kube-scheduler tries an unschedulable pod again without any event.
 FLUSH_NS: Final = 300 * SECOND_NS
@@ -175,7 +175,7 @@ class Attempts(Checker):
             self._add(_node_kinds(change))
         elif isinstance(obj, Pod):
             self._add(_pod_kinds(change))
-            if isinstance(change.new, Pod) and self._role(change.new) is Role.PLACEHOLDER:
+            if change.new is not None and self._role(obj) is Role.PLACEHOLDER:
                 self._add(Kind.PLACEHOLDER)
             refused = self._refused.get(obj.metadata.uid)
             if _has_pod_changed(change):
@@ -226,9 +226,8 @@ class Attempts(Checker):
 
     def _role(self, pod: Pod) -> Role | None:
         """Returns what the pod is in a warm pool."""
-        pools = self.court.server.all(WarmPool).values()
-        roles = (Pool(one.metadata.key, one.spec, one).role_of(pod) for one in pools)
-        return next((role for role in roles if role is not None), None)
+        found = pool_role_of(self.court.server.all(WarmPool).values(), pod)
+        return found[1] if found is not None else None
 
     def _compare(self, before: _Refusal, decision: Decision) -> None:
         passed_ns = decision.at_ns - before.at_ns
