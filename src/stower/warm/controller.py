@@ -167,8 +167,7 @@ class WarmCapacity:
         nodes, self._nodes = self._nodes, {}
         for key, pool in self.pools.items():
             known = nodes.get(key)
-            is_same = known is not None and known.pool is pool
-            if known is None or not is_same:
+            if known is None or known.pool is not pool:
                 known = PoolNodes(pool, self.state, known)
             self._nodes[key] = known
         self._is_turn = True
@@ -296,15 +295,15 @@ class WarmCapacity:
     def lateness(self, pool: Pool, rows: Ints) -> Ints:
         """int64[rows]: 0 where the images are, then 1, 2, ... in the order in which nodes are
         expected to have them."""
-        nodes, late = self.nodes_of(pool), np.zeros(len(rows), np.int64)
+        nodes = self.nodes_of(pool)
         if not (nodes.holds & ~nodes.ready).any():
-            return late
+            return np.zeros(len(rows), np.int64)
         waits = [row for row in nodes.rows_by_age if not nodes.ready[row]]
         order = self.figures.sort_by_readiness(waits, nodes.pulls_since_ns, self.state.now_ns)
-        rank = np.zeros(len(nodes.holds), np.int64)
-        rank[order] = np.arange(1, len(order) + 1)
-        late[:] = rank[rows]
-        return late
+        late = np.zeros(len(nodes.holds), np.int64)
+        late[order] = np.arange(1, len(order) + 1)
+        found: Ints = late[rows]
+        return found
 
     def describe_node(self, pool: Pool, row: int) -> str:
         """What the node is for users of the pool, for people."""
@@ -496,7 +495,7 @@ class WarmCapacity:
             free = free_slots(self.state, like)
             if free[nodes.rows_that_are(*USABLE)].sum() < missing:
                 fill = int(free[nodes.rows_that_are(NodeState.STUCK)].sum())
-        return self.keeping.create(pool, missing, fill, nodes, next_id)
+        return self.keeping.create(pool, useful, missing, fill, next_id)
 
     def _tell(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
         """Writes the pool's status, where it is another."""

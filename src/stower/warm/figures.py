@@ -109,8 +109,9 @@ class Figures:
         states = []
         for pool in known:
             here = nodes.get(pool.key)
-            known_here = here is not None and NodeReports(state, pool, here, sharing(pool))
-            counts = known_here.counts() if known_here else {}
+            counts: dict[NodeState, int] = {}
+            if here is not None:
+                counts = NodeReports(state, pool, here, sharing(pool)).counts()
             for one in NodeState:
                 labels = {"pool": pool.key, "state": str(one)}
                 states.append(Sample("stower_warm_nodes", labels, counts.get(one, 0)))

@@ -71,7 +71,6 @@ class Planner:
         with self._state.trial():
             _mark(parts, ())
             leaving = self._place_stranded(parts, refuges, kept)
-            exits = [(e, names[e.row] if e.row >= 0 else "") for e in leaving]
             entries = sorted((*entries, *leaving), key=lambda e: e.pod.key)
             held = Counter(entry.row for entry in entries)
             rows = _candidates(parts, users, held, names)
@@ -83,9 +82,8 @@ class Planner:
             first = self._first_that_waits_for_room(parts, waiting, refuges)
             if first is not None:
                 why = f"placeholder {first.pod.key} waits for room"
-                return Plan(
-                    (), (), kept | {names[row]: why for row in rows if held[row]}, (*exits,)
-                )
+                kept |= {names[row]: why for row in rows if held[row]}
+                return Plan((), (), kept, self._places_of(leaving))
             left = {key: len(theirs) for key, theirs in rows_of.items()}
             on: dict[int, list[PodEntry]] = defaultdict(list)
             for entry in entries:
@@ -111,12 +109,17 @@ class Planner:
                         moves[entry.uid] = entry, names[entry.row]
                 for key in pools:
                     left[key] -= 1
+            exits = self._places_of(leaving)
         _mark(parts, draining)
-        left_before = {entry.uid for entry, _ in exits}
-        found = (move for move in moves.values() if move[0].uid not in left_before)
-        exits = [(e, moves[e.uid][1]) if e.uid in moves else (e, to) for e, to in exits]
-        moved = tuple(move for move in found if move[0].row >= 0)
-        return Plan(tuple(draining), moved, kept, tuple(exits))
+        for entry, _ in exits:
+            moves.pop(entry.uid, None)
+        moved = tuple(move for move in moves.values() if move[0].row >= 0)
+        return Plan(tuple(draining), moved, kept, exits)
+
+    def _places_of(self, entries: Iterable[PodEntry]) -> tuple[tuple[PodEntry, str], ...]:
+        """Returns the node on which the trial has each of them, "" for none."""
+        names = self._state.node_names
+        return tuple((e, names[e.row] if e.row >= 0 else "") for e in entries)
 
     def _place_stranded(
         self,

@@ -59,7 +59,7 @@ class PoolNodes:
             fresh = np.full(state.capacity - len(self.codes), OUTSIDE, np.int64)
             self.codes = np.concatenate((self.codes, fresh))
         old = self._row_of.pop(name, -1)
-        was_ready, was_known, before = False, old >= 0, (False, 0)
+        was_ready, before = False, (False, 0)
         if old >= 0:
             was_ready, before = bool(self.ready[old]), (bool(self.holds[old]), old)
             self.holds[old] = self.ready[old] = self.usable[old] = False
@@ -71,7 +71,7 @@ class PoolNodes:
             self.born_ns[row] = kept_ns(time_ns(node.metadata.creation_timestamp) or 0)
             self.holds[row] = self.pool.holds(node)
             self.ready[row] = self.holds[row] and is_ready(self.pool, node)
-            has_begun = was_known and (was_ready or not before[0]) and not self.ready[row]
+            has_begun = old >= 0 and (was_ready or not before[0]) and not self.ready[row]
             if has_begun and self.holds[row]:
                 self._from_ns[name] = state.now_ns
             since_ns = max(self.pool.pulls_since_ns(node), self._from_ns.get(name, 0))
@@ -133,8 +133,13 @@ class PoolNodes:
         return self._order
 
     @property
+    def usable_rows(self) -> tuple[int, ...]:
+        """Rows of the nodes that users can use, now or soon, the oldest first."""
+        order = np.array(self.rows_by_age, np.int64)
+        return tuple(order[self.usable[order]].tolist())
+
+    @property
     def newest_rows(self) -> tuple[int, ...]:
         """Rows of the usable nodes that were made last, in the same second."""
-        rows = self.rows_by_age
-        usable = [row for row in rows if self.usable[row]]
-        return tuple(row for row in usable if self.born_ns[row] == self.born_ns[usable[-1]])
+        rows = self.usable_rows
+        return tuple(row for row in rows if self.born_ns[row] == self.born_ns[rows[-1]])

@@ -10,7 +10,7 @@ import msgspec
 from stower.model.kinds import Pod
 from stower.warm.controller import WarmCapacity
 from stower.warm.node_reports import NodeReports, pull_text
-from stower.warm.pool_status import expected_text
+from stower.warm.pool_status import expected_text, pod_counts
 from stower.warm.pools import Pool, Role
 from stower.warm.sharing import placeholders_on, users_of
 
@@ -74,9 +74,8 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     other_users = warm.users_on(pool) - users
     other_held = warm.placeholders_on(pool) - held
     nodes = []
-    for report in sorted(
-        NodeReports(state, pool, nodes_of, warm.sharing(pool)).all(), key=lambda one: one.name
-    ):
+    reports = NodeReports(state, pool, nodes_of, warm.sharing(pool)).all()
+    for report in sorted(reports, key=lambda one: one.name):
         row = report.row
         counts = (users[row], other_users[row], held[row], other_held[row], report.free)
         drawn = "".join(letter * int(n) for letter, n in zip(LETTERS, counts, strict=True))
@@ -90,18 +89,15 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
                 "; ".join(text for text in (pulls, why) if text),
             )
         )  # fmt: skip
-    usable = nodes_of.usable
-    placed = sum(entry.row >= 0 and bool(usable[entry.row]) for entry in entries)
-    pending = sum(entry.row < 0 for entry in entries)
-    pods = state.pods
-    waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
+    counts = pod_counts(pool, nodes_of, entries, state)
+    is_expected = counts.waiting or counts.pending
     return PoolState(
-        pool=pool.key, nodes=nodes, users=len(pool.users) - waiting, waiting=waiting,
-        wanted=warm.wanted_count(pool), placed=placed, pending=pending,
-        unusable=len(entries) - placed - pending,
+        pool=pool.key, nodes=nodes, users=counts.users, waiting=counts.waiting,
+        wanted=warm.wanted_count(pool), placed=counts.placed, pending=counts.pending,
+        unusable=counts.unusable,
         next_user=_next_user(warm, chooses, pool),
         moves=[_move_text(e.pod.key, state.node_names[e.row], to) for e, to in plan.moves],
-        then=expected_text(pool, nodes_of, state, waiting, pending) if waiting or pending else "",
+        then=expected_text(pool, nodes_of, state, counts) if is_expected else "",
     )  # fmt: skip
 
 

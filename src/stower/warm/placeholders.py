@@ -31,7 +31,7 @@ PROBLEM_MAX: Final = 500  # characters of a reason in the pool's status
 # Of placeholders that have a node, so many are deleted in a round as they are wanted no more: a
 # flood of deletions is what the seed's script died of.
 LOWERED_MAX: Final = 10
-STRANDED_MAX: Final = 10
+STRANDED_MAX: Final = 10  # times replicasMax, on nodes that users cannot use as well
 # After the API has refused a placeholder, the next is made so much later.
 REFUSED_NS: Final = 60 * SECOND_NS
 
@@ -81,21 +81,18 @@ class PlaceholderManager:
         return useful + self._count_pending(pool)
 
     def create(
-        self, pool: Pool, missing: int, fill: int, nodes: PoolNodes, next_id: Callable[[], int]
+        self, pool: Pool, useful: int, missing: int, fill: int, next_id: Callable[[], int]
     ) -> list[Write]:
-        """So many more as are missing, as far as the pool may have them, and as many as `fill`
-        nodes that nobody can use: those there do not count, but there are STRANDED_MAX times as
-        many as the pool may have at most."""
+        """Returns the creations of `missing` placeholders, so that there are at most replicasMax
+        beside the `useful` ones, and of `fill` more, which occupy nodes that users cannot use. In
+        all a pool has at most STRANDED_MAX times replicasMax."""
         if self._state.now_ns < self._refused_ns.get(pool.key, 0):
             return []
         self._tidy()
-        pods, pending = self._state.pods, self._count_pending(pool)
         own = (uid for uid, pod in pool.placeholders.items() if pool.is_own(pod))
-        rows = [pods[uid].row if uid in pods else -1 for uid in own if uid not in self._leaving]
-        useful = sum(row < 0 or bool(nodes.usable[row]) for row in rows)
+        there = sum(uid not in self._leaving for uid in own) + self._count_pending(pool)
         most = pool.spec.placeholders.replicas_max
-        count = min(missing, most - useful - pending) + fill
-        count = min(count, STRANDED_MAX * most - len(rows) - pending)
+        count = min(min(missing, most - useful) + fill, STRANDED_MAX * most - there)
         return [self._make(pool, next_id) for _ in range(count)]
 
     def adjust(

@@ -1,7 +1,7 @@
 """Sums up a pool for its status: how many nodes, users and placeholders, and what is expected."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from stower.model.kinds.warm_pool import WarmNodeStatus, WarmPoolStatus
 from stower.model.times import time_text
@@ -16,6 +16,17 @@ NAMED_MAX: Final = 5  # nodes in a text
 STATES_MAX: Final = 100  # nodes in a status
 
 
+class PodCounts(NamedTuple):
+    """Numbers of a pool's pods: users with and without a node; placeholders on nodes that users can
+    use, without a node, and on other nodes."""
+
+    users: int
+    waiting: int
+    placed: int
+    pending: int
+    unusable: int
+
+
 def pool_status(
     pool: Pool,
     nodes: PoolNodes,
@@ -24,21 +35,33 @@ def pool_status(
     pools: Iterable[Pool],
 ) -> WarmPoolStatus:
     """`entries`: its placeholders; `pools`: those that share nodes with it, itself among them."""
-    pods, reports = state.pods, NodeReports(state, pool, nodes, pools)
-    waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
-    placed = sum(entry.row >= 0 and bool(nodes.usable[entry.row]) for entry in entries)
-    pending = sum(entry.row < 0 for entry in entries)
+    reports, counts = (
+        NodeReports(state, pool, nodes, pools),
+        pod_counts(pool, nodes, entries, state),
+    )
     ready = len(nodes.rows_that_are(NodeState.READY))
     return WarmPoolStatus(
         nodes=len(nodes.rows_by_age), ready_nodes=ready,
-        users=len(pool.users) - waiting, waiting_users=waiting, wanted=pool.wanted,
-        placed=placed, pending=pending, unusable=len(entries) - placed - pending,
+        users=counts.users, waiting_users=counts.waiting, wanted=pool.wanted,
+        placed=counts.placed, pending=counts.pending, unusable=counts.unusable,
         node_states=tuple(map(_node_status, reports.notable(STATES_MAX))) or None,
-        expected=expected_text(pool, nodes, state, waiting, pending),
+        expected=expected_text(pool, nodes, state, counts),
         problem=pool.problem or pool.fault,
         draining=pool.draining or None, moves=tuple(pool.moves) or None,
         profile=pool.arrivals.profile if pool.arrivals is not None else None,
     )  # fmt: skip
+
+
+def pod_counts(
+    pool: Pool, nodes: PoolNodes, entries: Sequence[PodEntry], state: ClusterState
+) -> PodCounts:
+    """Returns the numbers of the pool's pods. `entries`: its placeholders."""
+    pods = state.pods
+    waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
+    placed = sum(entry.row >= 0 and bool(nodes.usable[entry.row]) for entry in entries)
+    pending = sum(entry.row < 0 for entry in entries)
+    unusable = len(entries) - placed - pending
+    return PodCounts(len(pool.users) - waiting, waiting, placed, pending, unusable)
 
 
 def _node_status(report: NodeReport) -> WarmNodeStatus:
@@ -46,11 +69,9 @@ def _node_status(report: NodeReport) -> WarmNodeStatus:
     return WarmNodeStatus(report.name, str(report.state), since, report.reason)
 
 
-def expected_text(
-    pool: Pool, nodes: PoolNodes, state: ClusterState, waiting: int, pending: int
-) -> str:
+def expected_text(pool: Pool, nodes: PoolNodes, state: ClusterState, counts: PodCounts) -> str:
     """What those wait for that have no node, or else which nodes are to go."""
-    parts = []
+    parts, waiting, pending = [], counts.waiting, counts.pending
     pulling = NodeState.PULLING
     late = [row for row in nodes.rows_by_age if nodes.state_of(row) is pulling] if waiting else []
     pulls = 0

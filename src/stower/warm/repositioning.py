@@ -32,21 +32,15 @@ def part_of(
 ) -> Part:
     """What of the pool drains are planned for. Nodes that users cannot use are nobody's refuge,
     and are not drained."""
-    order = nodes.rows_by_age
-    rows = order if nodes.usable[[*order]].all() else tuple(r for r in order if nodes.usable[r])
-    here = (e for e in entries if not e.is_assumed and not keeping.is_leaving(e))
-    free = tuple(entry for entry in here if entry.row < 0 or nodes.usable[entry.row])
+    here = [e for e in entries if not e.is_assumed and not keeping.is_leaving(e)]
+    free = tuple(e for e in here if e.row < 0 or nodes.usable[e.row])
+    others = (e for e in here if e.row >= 0 and not nodes.usable[e.row])
+    stranded = tuple(e for e in others if not pool.is_own(e.pod))
     how = pool.spec.repositioning
     draws = how.mode == "Newest" or pool.spec.placeholders.placement == "Spread"
-    others = (e for e in entries if e.row >= 0 and not nodes.usable[e.row])
-    stranded = tuple(
-        entry
-        for entry in others
-        if not (entry.is_assumed or keeping.is_leaving(entry) or pool.is_own(entry.pod))
-    )
     closed = frozenset(nodes.rows_that_are(*CLOSED).tolist() if stranded else ())
     newest = frozenset(nodes.newest_rows if draws else ())
-    return Part(pool, nodes, rows, free, newest, stranded, closed)
+    return Part(pool, nodes, nodes.usable_rows, free, newest, stranded, closed)
 
 
 class Repositioner:
@@ -80,7 +74,7 @@ class Repositioner:
         """What the pool's mode would do, were there no limits. Placeholders that others keep leave
         nodes that users cannot use first, and those of the pool are made anew elsewhere
         (placeholders.py)."""
-        pool, nodes, rows, free = part[:4]
+        pool, nodes, rows, free = part.pool, part.nodes, part.rows, part.placeholders
         state, how = self._state, pool.spec.repositioning
         if how.mode == "Off":
             return NO_PLAN
