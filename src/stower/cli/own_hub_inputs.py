@@ -3,17 +3,14 @@
 Ends the program with an error that names the file and the field.
 """
 
-import gzip
-import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 
-import zstandard
-
 from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.documents import DocumentError, read_documents
 from stower.cli.output import bad_input, progress
+from stower.cli.text_stream import TextError, limit_bytes, read_chunks, unpack
 from stower.framework.events import Event
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject, Pod, PriorityClass, WarmPool
@@ -33,8 +30,9 @@ from stower.sim.hub_activity import (
 from stower.sim.hub_day import Day
 from stower.sim.hub_policies import Policy
 from stower.sim.own_hub import OwnHub
+from stower.warm.pools import Role
 
-CHUNK_BYTES = 1 << 12  # that are unpacked at once
+PACKINGS = ("gz", "zst")
 BYTES_MAX = 1 << 30  # of a file of days, unpacked
 WANTED = (
     "a CSV table of users (columns arrival and end), JupyterHub's event log, the JSON of its "
@@ -98,7 +96,10 @@ def read_own_days(inputs: list[str], own: OwnHub, seeds: range) -> dict[int, Day
                 raise InvalidObject("cpu, memory", dict(session.requests), want)
     except InvalidObject as error:
         raise bad_input(f"{path}: {error}") from None
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error, zstandard.ZstdError) as error:
+    except TextError as error:
+        hint = "if the file was cut off, copy it again"
+        raise bad_input(f"{path}: {error}; {hint}; want {WANTED}") from None
+    except (OSError, UnicodeDecodeError) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise bad_input(f"{path}: {text}; want {WANTED}") from None
     return days
@@ -106,7 +107,8 @@ def read_own_days(inputs: list[str], own: OwnHub, seeds: range) -> dict[int, Day
 
 def _sessions(path: Path, own: OwnHub) -> list[Session]:
     if is_recording(path):
-        found = read_recorded(_events(path), own.is_user)
+        pool = own.known_pool()
+        found = read_recorded(_events(path), lambda pod: pool.role_of(pod) is Role.USER)
         if not found:
             what = f"no pod of namespace {own.namespace} that spec.users of the pool selects"
             raise InvalidObject("the recording", what, "users who come")
@@ -128,33 +130,13 @@ def _events(path: Path) -> Iterator[tuple[int, Event]]:
 
 
 def _unpacked(path: Path) -> bytes:
-    if path.suffix == ".gz":
-        with gzip.open(path) as packed:
-            data = packed.read(BYTES_MAX + 1)
-    elif path.suffix == ".zst":
-        data = _unpacked_frames(path)
-    else:
-        with path.open("rb") as file:
-            data = file.read(BYTES_MAX + 1)
-    if len(data) > BYTES_MAX:
-        raise InvalidObject("size", f"more than {BYTES_MAX >> 30} GiB", "less")
-    return data
-
-
-def _unpacked_frames(path: Path) -> bytes:
-    """Of a .zst file; the library takes one that was cut off for one that ends."""
-    parts, size, frame = list[bytes](), 0, None
+    """Returns the bytes of the file, decompressed. Raises TextError."""
     with path.open("rb") as file:
-        while data := file.read(CHUNK_BYTES):
-            while data and size <= BYTES_MAX:
-                frame = frame or zstandard.ZstdDecompressor().decompressobj()
-                parts.append(frame.decompress(data))
-                size += len(parts[-1])
-                data = frame.unused_data
-                frame = None if frame.eof else frame
-    if frame is not None and size <= BYTES_MAX:
-        raise EOFError("the file was cut off")
-    return b"".join(parts)
+        chunks = limit_bytes(read_chunks(file), BYTES_MAX)
+        packing = path.suffix.removeprefix(".")
+        if packing in PACKINGS:
+            chunks = limit_bytes(unpack(chunks, packing), BYTES_MAX)
+        return b"".join(chunks)
 
 
 def _objects(path: Path, option: str) -> Iterator[ApiObject]:

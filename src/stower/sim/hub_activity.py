@@ -72,8 +72,9 @@ def _table_sessions(reader: "csv.DictReader[str]") -> Iterator[Session]:
         active_s -= start_s if active == "last_activity" else 0
         for column in moments:
             if text := row.get(column):
-                form = _is_number(text) if form is None else form
-                if form != _is_number(text):
+                is_number = _number(text) is not None
+                form = is_number if form is None else form
+                if form != is_number:
                     want = "seconds, as before" if form else "an RFC 3339 time, as before"
                     raise InvalidObject(f"{at}, {column}", text, want)
         if end_s < start_s:
@@ -214,19 +215,17 @@ def _column(names: Iterable[str], wanted: Sequence[str]) -> str:
     return next((name for name in wanted if name in names), "")
 
 
-def _is_number(text: str) -> bool:
+def _number(text: str | None) -> float | None:
     try:
-        float(text)
+        return float(text or "")
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _moment(row: Mapping[str, str], column: str, at: str) -> float:
     text = row[column]
-    try:
-        found = float(text)
-    except (TypeError, ValueError):
+    found = _number(text)
+    if found is None:
         return _time_s(text, f"{at}, {column}")
     if not 0 <= found < 1e11:
         raise InvalidObject(f"{at}, {column}", text, "seconds of at least 0, or an RFC 3339 time")

@@ -10,19 +10,20 @@ import msgspec
 
 from stower.assembly import build_engine
 from stower.framework.plugin import Features
-from stower.framework.profile import Profile
+from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
+from stower.model.defaults import with_pod_defaults
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod, WarmPool
 from stower.model.kinds.pod import ResourceRequirements
 from stower.model.kinds.warm_pool import Placeholders, WarmPoolSpec
-from stower.model.resources import PODS, amounts, pod_requests
+from stower.model.resources import PODS, amount_text, amounts, pod_requests
 from stower.model.selectors import LabelSelector
 from stower.plugins.image_readiness import ImageReadiness
 from stower.plugins.warm_capacity import WarmCapacity, find_warm_controller
 from stower.sim.autoscaler import NodeGroup, empty_bin
 from stower.sim.hub_day import Day, User
 from stower.sim.hub_policies import IMAGE, Policy, Setup, configuration_with, profile_of, with_owner
-from stower.warm.pools import Pool, Role
+from stower.warm.pools import Pool
 
 Json = dict[str, Any]
 
@@ -49,11 +50,9 @@ class OwnHub(msgspec.Struct, frozen=True):
         """Of the pool and its users."""
         return self.pool.metadata.namespace or NAMESPACE
 
-    def is_user(self, pod: Pod) -> bool:
-        """Whether the pod, of a recording, is one of the pool's users."""
-        if pod.metadata.namespace != self.namespace:
-            return False
-        return Pool(self.pool.metadata.key, self.pool.spec, None).role_of(pod) is Role.USER
+    def known_pool(self) -> Pool:
+        """Returns the pool as a scheduler knows it."""
+        return Pool(f"{self.namespace}/{self.pool.metadata.name}", self.pool.spec, None)
 
     def check(self) -> None:
         """Raises InvalidObject for a pool, or a user, of whom no day can be run."""
@@ -137,14 +136,14 @@ class OwnHub(msgspec.Struct, frozen=True):
 
     def _typical_user(self) -> Pod:
         if self.user is not None:
-            return self._with_image(_simulated(self._with_priority(self.user, 0)))
+            return self._with_image(self._simulated(self.user, 0))
         template = self.pool.spec.placeholders.template or {"spec": {}}
         found = msgspec.convert({"metadata": {}, "spec": template["spec"]}, Pod)
         labels = dict(_labels_for(self.pool.spec.users))
         spec = msgspec.structs.replace(found.spec, priority=0, priority_class_name="")
         meta = msgspec.structs.replace(found.metadata, labels=labels)
         found = msgspec.structs.replace(found, metadata=meta, spec=spec)
-        return self._with_image(_simulated(found))
+        return self._with_image(self._simulated(found, 0))
 
     def _typical_placeholder(self) -> Pod:
         """As the pool says, or like a user."""
@@ -154,7 +153,7 @@ class OwnHub(msgspec.Struct, frozen=True):
             spec = msgspec.structs.replace(pod.spec, priority=PLACEHOLDER_PRIORITY)
             return msgspec.structs.replace(pod, spec=spec)
         found = msgspec.convert({"metadata": {}, "spec": template["spec"]}, Pod)
-        return _simulated(self._with_priority(found, PLACEHOLDER_PRIORITY))
+        return self._simulated(found, PLACEHOLDER_PRIORITY)
 
     def _with_image(self, pod: Pod) -> Pod:
         """With the one image that nodes pull."""
@@ -166,14 +165,17 @@ class OwnHub(msgspec.Struct, frozen=True):
         spec = msgspec.structs.replace(pod.spec, containers=main, init_containers=others or None)
         return msgspec.structs.replace(pod, spec=spec)
 
-    def _with_priority(self, pod: Pod, otherwise: int) -> Pod:
-        """With the priority that admission would give it."""
-        if pod.spec.priority is not None:
-            return pod
-        priority = self.priorities.get(pod.spec.priority_class_name or "", otherwise)
-        return msgspec.structs.replace(
-            pod, spec=msgspec.structs.replace(pod.spec, priority=priority)
+    def _simulated(self, pod: Pod, otherwise: int) -> Pod:
+        """Returns the pod as an API server would store it, with the priority `otherwise` where the
+        PriorityClass is not known; without volumes and scheduling gates, which nobody provides or
+        removes in a simulation."""
+        priority = pod.spec.priority
+        if priority is None:
+            priority = self.priorities.get(pod.spec.priority_class_name, otherwise)
+        spec = msgspec.structs.replace(
+            pod.spec, priority=priority, volumes=None, scheduling_gates=None
         )
+        return with_pod_defaults(msgspec.structs.replace(pod, spec=spec), {}, "")
 
     def _make_user(self, i: int, user: User, created: str) -> Pod:
         pod = self._on_nodes_of_the_pool(self._typical_user())
@@ -230,17 +232,19 @@ class OwnHub(msgspec.Struct, frozen=True):
         if self.configuration is None:
             return asked
         profiles: list[Json] = self.configuration.get("profiles") or [{}]
-        names = [profile.get("schedulerName", "default-scheduler") for profile in profiles]
+        names = [profile.get("schedulerName", DEFAULT_SCHEDULER_NAME) for profile in profiles]
         return asked if asked in names else names[0]
 
     def _has_own_rules(self) -> bool:
         """Whether the profile leaves out some of what the plugins for warm capacity do."""
         if self.configuration is None:
             return False
-        own = build_engine(self.configuration, features=Features(warm_pools=True)).profiles
-        all = build_engine(None, features=Features(warm_pools=True)).profiles
-        (default,) = map(_warm_plugins, all.values())
-        return _warm_plugins(own[self._scheduler_name()]) != default
+        own, shipped = (
+            build_engine(document, features=Features(warm_pools=True)).profiles
+            for document in (self.configuration, None)
+        )
+        mine = _warm_plugins(own[self._scheduler_name()])
+        return mine != _warm_plugins(shipped[DEFAULT_SCHEDULER_NAME])
 
     # Nodes
 
@@ -251,8 +255,7 @@ class OwnHub(msgspec.Struct, frozen=True):
         needs = {**amounts(pod_requests(self._typical_placeholder()))}
         needs |= amounts(pod_requests(self._typical_user()))
         for name, amount in needs.items():
-            text = f"{amount * self.slots}m" if name == "cpu" else str(amount * self.slots)
-            room[name] = text
+            room[name] = amount_text(name, amount * self.slots)
         labels = dict(self.pool.spec.node_selector or {})
         for pod in (self._typical_user(), self._typical_placeholder()):
             labels |= {**(pod.spec.node_selector or {}), **dict(_required_labels(pod))}
@@ -264,21 +267,6 @@ def _has_rules(pod: Pod) -> bool:
     found = pod.spec.affinity
     others = found is not None and (found.pod_affinity or found.pod_anti_affinity)
     return bool(others or pod.spec.topology_spread_constraints)
-
-
-def _simulated(pod: Pod) -> Pod:
-    """What of the pod is simulated: nobody makes its volumes, or takes its gates away. Limits are
-    requests where it has no others, as with the API's defaults."""
-    containers = []
-    for container in pod.spec.containers:
-        found = container.resources or ResourceRequirements()
-        requests = {**(found.limits or {}), **(found.requests or {})}
-        found = msgspec.structs.replace(found, requests=requests or None)
-        containers.append(msgspec.structs.replace(container, resources=found))
-    spec = msgspec.structs.replace(
-        pod.spec, containers=tuple(containers), volumes=None, scheduling_gates=None
-    )
-    return msgspec.structs.replace(pod, spec=spec)
 
 
 def _warm_plugins(profile: Profile) -> list[tuple[str, ...]]:

@@ -121,6 +121,12 @@ def test_a_hubs_own_day(tmp_path: Path, groups: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(POOL.read_text().replace("namespace: jhub", "namespace: other"))
     assert "no pod of namespace other that spec.users" in ran(recording, "--pool", other)[2]
+    unnamed = tmp_path / "unnamed.yaml"  # the namespace is jhub where none is said
+    unnamed.write_text(
+        POOL.read_text().replace("  name: users\n  namespace: jhub\n", "  name: users\n")
+    )
+    (same,) = cases(recording, "--pool", unnamed, *own[3:], "--policy", "stower")
+    assert 24 == same["users"]
     # What was recorded is a day, too.
     (again,) = cases(recording, *own[1:], "--policy", "stower", "--placeholders", "2")
     assert (24, ours["within10sPercent"]) == (again["users"], again["within10sPercent"])
