@@ -12,7 +12,7 @@ import msgspec
 from stower.model.kinds import Node, Pod, Storage
 from stower.model.kinds.pod import Container, ResourceRequirements
 from stower.model.quantity import Quantity
-from stower.model.resources import CPU, PODS, amounts, parse_list
+from stower.model.resources import CPU, PODS, amounts, is_scalar, parse_list
 from stower.model.selectors import Requirement
 from stower.state.pod_entry import PodEntry
 
@@ -107,7 +107,7 @@ def _with_request(container: Container, name: str, amount: int) -> Container:
     before = container.resources or ResourceRequirements()
     text = str(Quantity.of_milli(amount)) if name == CPU else str(amount)
     requests, limits = {**(before.requests or {}), name: text}, before.limits
-    if limits and name in limits and "/" in name:  # of extended resources both are the same
+    if limits and name in limits and is_scalar(name):  # the API wants both to be the same
         limits = {**limits, name: text}
     resources = msgspec.structs.replace(before, requests=requests, limits=limits)
     return msgspec.structs.replace(container, resources=resources)

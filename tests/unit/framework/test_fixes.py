@@ -1,6 +1,7 @@
 """Amounts in words, and pods that ask for less."""
 
 import pytest
+from msgspec.structs import replace
 
 from stower.framework.fixes import format_amount, with_smaller_requests
 from stower.model.kinds import Pod
@@ -43,3 +44,19 @@ def test_the_largest_containers_ask_for_less_first(missing: int) -> None:
 def test_who_does_not_ask_for_so_much_cannot_ask_for_less() -> None:
     assert with_smaller_requests(make_pod(cpu="1"), {"cpu": 1_001}) is None
     assert with_smaller_requests(make_pod(), {"pods": 1}) is None
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "hugepages-2Mi"])
+def test_limits_that_have_to_equal_requests_become_smaller_too(name: str) -> None:
+    pod = make_pod(requests={name: "4"})
+    (container,) = pod.spec.containers
+    assert container.resources is not None
+    same = replace(container.resources, limits={name: "4", "cpu": "100m"})
+    spec = replace(pod.spec, containers=(replace(container, resources=same),))
+    smaller = with_smaller_requests(replace(pod, spec=spec), {name: 3, "cpu": 50})
+    assert smaller is not None
+    found = smaller.spec.containers[0].resources
+    assert found is not None
+    assert ({name: "1", "cpu": "100m"}, "1", "50m") == (
+        found.limits, (found.requests or {})[name], (found.requests or {})["cpu"]
+    )  # fmt: skip
