@@ -14,7 +14,7 @@ import typer
 
 from stower.cli.cluster_options import STATE
 from stower.cli.configuration_files import InputError
-from stower.cli.inputs import ClusterError, LoadedWorkload, describe_ignored, load, load_cluster
+from stower.cli.inputs import ClusterError, LoadedWorkload, describe_inputs, load, load_cluster
 from stower.cli.kube import KubeError, kubeconfig_of
 from stower.cli.output import bad_input, failure, note, progress
 from stower.model.times import time_ns
@@ -63,7 +63,7 @@ def cluster_of(
         raise failure(str(error)) from None
     except InputError as error:
         raise bad_input(str(error)) from None
-    for text in describe_ignored(loaded.skipped):
+    for text in describe_inputs(loaded):
         note(text)
     return loaded
 

@@ -53,6 +53,15 @@ STDIN_SOURCE: Final = "stdin"
 # Names that a folder is searched for, and what is in them.
 _FORMATS: Final = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".ndjson": "json"}
 _PACKED: Final = {".gz": "gz", ".zst": "zst"}
+# Files that make a folder the source of manifests, and the command that prints these.
+_GENERATORS: Final = {
+    "kustomization.yaml": "kubectl kustomize",
+    "kustomization.yml": "kubectl kustomize",
+    "Kustomization": "kubectl kustomize",
+    "Chart.yaml": "helm template",
+}
+# `kubectl cluster-info dump` without a folder mixes logs with objects.
+_LOGS: Final = "==== START logs"
 _WANTED: Final = "a name that ends in .yaml, .yml, .json or .ndjson, optionally with .gz or .zst"
 
 # Lists within lists: the outer one and one more, for the output of several commands in one List.
@@ -180,6 +189,7 @@ def _files(name: str) -> Iterator[str]:
                 if identity not in seen:
                     seen.add(identity)
                     entries = sorted(os.listdir(path), reverse=True)
+                    _check_folder(path, entries)
                     pending += [os.path.join(path, e) for e in entries if not e.startswith(".")]
             elif wanted or path == name:
                 yield path
@@ -188,6 +198,15 @@ def _files(name: str) -> Iterator[str]:
             loop = isinstance(error, OSError) and error.errno == errno.ELOOP
             if path == name or (wanted and not loop) or isinstance(error, PermissionError):
                 raise _unreadable(path, error) from None
+
+
+def _check_folder(path: str, entries: Sequence[str]) -> None:
+    """Refuses a folder whose files are the source of manifests. Raises DocumentError."""
+    for name in entries:
+        command = _GENERATORS.get(name)
+        if command is not None:
+            want = f"want its output: {command} {path} | stower ... -"
+            raise DocumentError(path, None, None, f"is the source of manifests ({name}), {want}")
 
 
 def _open(path: str, bytes_max: int) -> BinaryIO:
@@ -287,6 +306,8 @@ def _json_values(blocks: Iterable[bytearray], depth_max: int) -> Iterator[tuple[
                 if begin < token.end() - opening:
                     got = block[begin : begin + 4 * SHOWN_LENGTH_MAX].decode(errors="replace")
                     message = f"got {shorten(got.splitlines()[0])}, want an object or an array"
+                    if got.startswith(_LOGS):
+                        message += "; use kubectl cluster-info dump --output-directory FOLDER"
                     raise TextError(message, line, column)
             if opening:
                 depth += 1

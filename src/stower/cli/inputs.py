@@ -9,11 +9,12 @@ import gzip
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -39,6 +40,7 @@ from stower.model.kinds import (
     Pod,
     PriorityClass,
     ResourceClaim,
+    StorageClass,
 )
 from stower.model.kinds.pod import ResourceList
 from stower.model.meta import ObjectMeta
@@ -53,10 +55,14 @@ from stower.sim.claim_lifecycle import (
     ClaimTemplateSpec,
     make_claims,
 )
+from stower.sim.node_pods import belongs_to_node
 from stower.sim.openb import TraceLine, is_node_header, is_pod_header, read_trace, whole_rows
 from stower.sim.openb_devices import Machine, Task, read_list
 from stower.sim.trace import is_header, read_rows
 from stower.sim.workload import ARRIVES, RUN, Arrival, Workload
+
+if TYPE_CHECKING:
+    from stower.cli.workload_objects import WorkloadObject
 
 # The files of the OpenB folder that make a whole; the folder holds other lists beside them.
 OPENB_NODES: Final = "openb_node_list_all_node.csv"
@@ -68,6 +74,9 @@ _KUBECONFIG: Final = re.compile(
     rb"""(?:^|[{,])\s*"?kind"?\s*:\s*["']?Config["']?\s*(?:[,}#]|$)""", re.MULTILINE
 )
 TABLES: Final = (".csv", ".csv.gz", ".parquet")
+WORKLOAD_VERSIONS: Final = ("apps/v1", "batch/v1")
+HELM_HOOK: Final = "helm.sh/hook"
+HELM_TEST: Final = "helm test"
 SECONDS_MAX: Final = 1e9  # some thirty years
 KINDS_READ: Final = {**KIND_BY_NAME, (TEMPLATE.api_version, TEMPLATE.name): TEMPLATE}
 
@@ -85,6 +94,9 @@ class LoadedWorkload(msgspec.Struct):
     """How the engine of a recording was built."""
     classes: Mapping[str, PriorityClass] = {}
     templates: Mapping[str, ClaimTemplate] = {}
+    owners: Sequence["WorkloadObject"] = ()
+    created: Mapping[str, int] = {}
+    """How many pods were created for workload objects, by kind of these."""
 
 
 class _Reader:
@@ -99,6 +111,10 @@ class _Reader:
         self.documents: list[tuple[str, str, bytes]] = []
         self.skipped: dict[str, int] = {}
         self.sources: dict[tuple[str, str], str] = {}
+        self.owners: list[WorkloadObject] = []
+        self._beside = beside
+        for owner in beside.owners if beside else ():
+            self.sources[owner.key] = owner.where
 
     def take(
         self,
@@ -118,8 +134,12 @@ class _Reader:
     ) -> None:
         meta = decode(data, TypeMeta)
         kind = KINDS_READ.get((meta.api_version, meta.kind))
-        if kind is None:
-            name = f"{meta.kind} ({meta.api_version})"
+        is_test = _is_helm_test(data)
+        is_owner = meta.api_version in WORKLOAD_VERSIONS and not is_test
+        if is_owner and self._take_owner(where, data, meta) and kind is None:
+            return
+        if kind is None or is_test:
+            name = f"{meta.kind} ({HELM_TEST if is_test else meta.api_version})"
             self.skipped[name] = self.skipped.get(name, 0) + 1
             self.documents.append(("", "", data))
             return
@@ -129,10 +149,7 @@ class _Reader:
             raise InvalidObject("metadata.name", name, "a name")
         namespace = (obj.metadata.namespace or "default") if kind.namespaced else ""
         key = (kind.name, f"{namespace}/{name}" if namespace else name)
-        if key in self.sources:
-            want = f"a name that is not in {self.sources[key]} already"
-            raise InvalidObject("metadata.name", key[1], want)
-        self.sources[key] = where
+        self._take_name(where, key)
         self.documents.append((*key, data))
         if isinstance(obj, Node):
             check_amounts(obj.status.allocatable, "status.allocatable")
@@ -159,8 +176,50 @@ class _Reader:
             _check(where, meta, obj, data)
             self.related.append(msgspec.structs.replace(obj, metadata=named))
 
+    def _take_name(self, where: str, key: tuple[str, str]) -> None:
+        if key in self.sources:
+            want = f"a name that is not in {self.sources[key]} already"
+            raise InvalidObject("metadata.name", key[1], want)
+        self.sources[key] = where
+
+    def _take_owner(self, where: str, data: bytes, meta: TypeMeta) -> bool:
+        """Takes in an object whose controller creates pods; returns whether it is one."""
+        from stower.cli.workload_objects import read_workload_object  # loads the API's tables
+
+        found = read_workload_object(where, data, meta.api_version, meta.kind)
+        if found is None:
+            return False
+        self.owners.append(found)
+        if (meta.api_version, meta.kind) not in KINDS_READ:
+            self._take_name(where, found.key)
+            self.documents.append((*found.key, data))
+        return True
+
+    def _create_pods(self) -> Counter[str]:
+        """Takes in the pods that workload objects lack; returns their number by kind of these."""
+        counts = Counter[str]()
+        daemon_sets = self._beside.owners if self._beside is not None else ()
+        if not self.owners and not daemon_sets:
+            return counts
+        from stower.cli.workload_pods import create_daemon_pods, create_missing
+
+        pods = [pod for pod, *_ in self.pods]
+        classes = [obj for obj in self.related if isinstance(obj, StorageClass)]
+        is_added = self._beside is not None
+        made = create_missing(self.owners, self.nodes, pods, classes, is_added)
+        given = len(self.pods)
+        for owner, data in (*made, *create_daemon_pods(daemon_sets, self.nodes)):
+            self.take(f"{owner.where}: {' '.join(owner.key)}", data)
+            counts[owner.key[0]] += decode(data, TypeMeta).kind == "Pod"
+        first = [entry for entry in self.pods[given:] if belongs_to_node(entry[0])]
+        rest = [entry for entry in self.pods[given:] if not belongs_to_node(entry[0])]
+        # Nodes have the pods of DaemonSets before other pods come.
+        self.pods = [*first, *self.pods[:given], *rest]
+        return counts
+
     def build(self) -> LoadedWorkload:
         """Everything together, defaults filled in."""
+        created = self._create_pods()
         placed: list[Pod] = []
         arrivals: list[Arrival] = []
         uids: dict[str, str] = {}
@@ -196,8 +255,17 @@ class _Reader:
             tuple(self.nodes), tuple(placed), tuple(arrivals), not is_trace, tuple(self.related)
         )
         return LoadedWorkload(
-            workload, self.documents, self.skipped, None, self.classes, self.templates
-        )
+            workload, self.documents, self.skipped, None, self.classes, self.templates,
+            self.owners, created,
+        )  # fmt: skip
+
+
+def _is_helm_test(data: bytes) -> bool:
+    """Returns whether `helm test` alone creates the object, and `helm install` does not."""
+    if HELM_HOOK.encode() not in data:
+        return False
+    hooks = (decode(data, _AnnotatedObject).metadata.annotations or {}).get(HELM_HOOK, "")
+    return any(hook.strip().startswith("test") for hook in hooks.split(","))
 
 
 def _check(where: str, meta: TypeMeta, obj: object, data: bytes) -> None:
@@ -265,7 +333,7 @@ def load(
     for found in raw_objects(inputs):
         reader.take(found.where, found.data, found.created_s, found.deleted_s)
     is_anything = (beside is not None or nodeless) and (reader.related or reader.classes)
-    if not reader.nodes and not reader.pods and not is_anything:
+    if not (reader.nodes or reader.pods or reader.owners or is_anything):
         what = f" ({_join_counts(reader.skipped)} ignored)" if reader.skipped else ""
         raise InputError(f"{', '.join(inputs)}: no nodes and no pods{what}")
     return reader.build()
@@ -478,6 +546,15 @@ def _join_counts(skipped: dict[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))
 
 
+def describe_inputs(loaded: LoadedWorkload) -> list[str]:
+    """Returns what to tell of pods that were created and of objects that were not read."""
+    found = describe_ignored(loaded.skipped)
+    if loaded.created:
+        counts = ", ".join(f"{n} of {kind}s" for kind, n in sorted(loaded.created.items()))
+        found.insert(0, f"pods created as their controllers would: {counts}")
+    return found
+
+
 def describe_ignored(skipped: dict[str, int]) -> list[str]:
     """What to tell of objects that were not read, by kind and version."""
     read = {(kind.name, kind.api_version.partition("/")[0]): kind.api_version for kind in KINDS}
@@ -490,6 +567,9 @@ def describe_ignored(skipped: dict[str, int]) -> list[str]:
             other[name] = count
         else:
             found.append(f"ignored, want {wanted}: {count} {name}")
+    tests = {name: other.pop(name) for name in [*other] if name.endswith(f"({HELM_TEST})")}
+    if tests:
+        found.append(f"ignored, as helm install does not create them: {_join_counts(tests)}")
     if other:
         found.append(f"ignored, as no decision depends on them: {_join_counts(other)}")
     return found

@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,7 +17,8 @@ from stower.cli.supervisor import (
 )
 from stower.live.access import AccessError, NoKubeconfig, read_access
 from stower.live.client import Client, Response, collection_path
-from stower.model.kinds import KINDS, Node, Pod
+from stower.model.kinds import KINDS, Kind, Node, Pod
+from stower.model.raw import TypeMeta
 
 AGENT = "stower"
 UNSEEN = (403, 404)
@@ -148,6 +149,10 @@ class Kube:
         return (await self.ask("GET", path)).status == 200
 
 
+# No scheduler reads it; its controller creates pods on nodes that are added in a what-if.
+DAEMON_SET: Final = Kind("apps/v1", "DaemonSet", "daemonsets", True, TypeMeta)
+
+
 def cluster_objects(kubeconfig: Path | None, context: str = "") -> Iterator[tuple[str, bytes]]:
     """All objects of a cluster that scheduling reads, each with where it was found. What the server
     does not serve, or does not show us, is left out. Raises KubeError."""
@@ -157,7 +162,7 @@ def cluster_objects(kubeconfig: Path | None, context: str = "") -> Iterator[tupl
 async def _cluster_objects(kubeconfig: Path | None, context: str) -> list[tuple[str, bytes]]:
     found = []
     async with Kube.open(kubeconfig, context) as kube:
-        for kind in KINDS:
+        for kind in (*KINDS, DAEMON_SET):
             for version in (kind.api_version, *kind.also):
                 path = collection_path(kind, version=version)
                 answer = await kube.ask("GET", f"{path}?limit=1")

@@ -7,7 +7,7 @@ import msgspec
 
 from stower.cli.configuration_files import InputError
 from stower.cli.gates import features_of
-from stower.cli.inputs import LoadedWorkload, describe_ignored, load
+from stower.cli.inputs import LoadedWorkload, describe_inputs, load
 from stower.cli.output import Output, bad_input, emit, failure, note, progress
 from stower.cli.output_files import check_target
 from stower.cli.placed_objects import placed_documents
@@ -49,7 +49,7 @@ def run_placement(given: SimulateArguments) -> bool:
     placements = reports[-1].placements
     if given.objects is not None and placements is not None:
         _write_objects(loaded, placements, given.objects)
-    for text in describe_ignored(loaded.skipped):
+    for text in describe_inputs(loaded):
         note(text)
     if given.output is Output.TABLE:
         print_reports(reports)

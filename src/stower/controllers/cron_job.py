@@ -68,10 +68,11 @@ class CronJobController(OwnerController):
             return None
         for job in running if policy == "Replace" else ():
             todo.delete("jobs", job, policy="Background")
-        self._create(obj, due_ns, todo)
+        self.create_job(obj, due_ns, todo)
         return time_text(due_ns)
 
-    def _create(self, obj: Object, due_ns: int, todo: ReconcileResult) -> None:
+    def create_job(self, obj: Object, due_ns: int, todo: ReconcileResult) -> None:
+        """Create the Job of a scheduled time."""
         template = obj["spec"]["jobTemplate"]
         meta = template.get("metadata") or {}
         todo.create(

@@ -14,7 +14,7 @@ from stower.framework.reasons import count_reasons
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Background, Pod, ResourceClaim
 from stower.model.kinds.pod import PREEMPT_NEVER, PodStatus
-from stower.sim.changes import belongs_to_node
+from stower.sim.node_pods import belongs_to_node
 from stower.sim.workload import Workload
 from stower.sim.world import World
 

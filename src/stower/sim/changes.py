@@ -1,15 +1,11 @@
 """Applies a scheduler's writes to objects: bindings, patches, creations."""
 
-from typing import Final
-
 import msgspec
 
 from stower.api.patches import PatchError, json_patch, merge
 from stower.framework.writes import Bind, CreateObject, JsonPatchObject, PatchObject, PatchPodStatus
 from stower.model.kinds import ApiObject, Pod
 from stower.model.kinds.pod import PodCondition, PodStatus
-
-MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 def bound(pod: Pod, write: Bind) -> Pod:
@@ -66,9 +62,3 @@ def json_patched(found: ApiObject, write: JsonPatchObject) -> ApiObject | None:
         return None
     changed: ApiObject = msgspec.convert(data, type(found))
     return changed
-
-
-def belongs_to_node(pod: Pod) -> bool:
-    """Of a DaemonSet, or of the kubelet's own manifests: it goes with its node."""
-    owners = pod.metadata.owner_references or ()
-    return MIRROR in (pod.metadata.annotations or {}) or any(o.kind == "DaemonSet" for o in owners)

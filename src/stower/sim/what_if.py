@@ -22,8 +22,8 @@ from stower.model.kinds import (
     ResourceSlice,
 )
 from stower.model.kinds.pod import PodStatus
-from stower.sim.changes import belongs_to_node
 from stower.sim.claim_lifecycle import release_claim
+from stower.sim.node_pods import belongs_to_node, pods_of_node
 from stower.sim.recorded_drivers import RecordedDriver
 from stower.sim.simulation import Use, run_timed, use_of
 from stower.sim.workload import Arrival, Workload
@@ -104,8 +104,13 @@ def edited(workload: Workload, edit: Edit) -> Workload:
             raise InvalidObject("metadata.name", _name(obj)[1], "a name that no other object has")
     added = [obj for obj in edit.add if isinstance(obj, Node)]
     nodes = [*kept, *added]
-    copies, slices = _copies(workload, edit, {node.metadata.name for node in nodes} | known)
+    models, slices = _copies(workload, edit, {node.metadata.name for node in nodes} | known)
+    copies = [node for _, node in models]
     nodes += copies
+    known_pods = (*workload.placed, *(arrival.pod for arrival in workload.arrivals))
+    daemons = [
+        pod for model, node in models for pod in pods_of_node(known_pods, model, node.metadata.name)
+    ]
     names = {node.metadata.name for node in nodes}
     stays: list[Pod] = []
     moves: list[Arrival] = []
@@ -117,6 +122,8 @@ def edited(workload: Workload, edit: Edit) -> Workload:
             moves.append(Arrival(_unbound(pod), lasts_ns=workload.lasts_ns.get(pod.metadata.uid)))
         else:
             stays.append(pod)
+    stays += (pod for pod in daemons if pod.spec.node_name)
+    moves = [*(Arrival(pod) for pod in daemons if not pod.spec.node_name), *moves]
     arrivals = [a for a in workload.arrivals if _name(a.pod) not in deleted]
     leaving = {pod.metadata.uid for pod in workload.placed} - {p.metadata.uid for p in stays}
     related = _remove_leaving(leaving, workload.related, deleted)
@@ -292,11 +299,12 @@ def _remove_leaving(
 
 def _copies(
     workload: Workload, edit: Edit, taken: set[str]
-) -> tuple[list[Node], list[ResourceSlice]]:
-    """New nodes like others, under names that are not taken, and their devices."""
+) -> tuple[list[tuple[str, Node]], list[ResourceSlice]]:
+    """New nodes like others, under names that are not taken, each with the name of the node that it
+    is like; and their devices."""
     known = [*workload.nodes, *(h.object for h in workload.happened if isinstance(h.object, Node))]
     by_name: Mapping[str, Node] = {node.metadata.name: node for node in known}
-    made: list[Node] = []
+    made: list[tuple[str, Node]] = []
     slices: list[ResourceSlice] = []
     for count, like in edit.add_nodes:
         if like and like not in by_name:
@@ -312,7 +320,8 @@ def _copies(
             labels = {**(model.metadata.labels or {}), HOSTNAME: name}
             meta = msgspec.structs.replace(model.metadata, name=name, uid=name, labels=labels)
             spec = msgspec.structs.replace(model.spec, unschedulable=False)
-            made.append(msgspec.structs.replace(model, metadata=meta, spec=spec))
+            node = msgspec.structs.replace(model, metadata=meta, spec=spec)
+            made.append((model.metadata.name, node))
             for obj in workload.related:
                 if isinstance(obj, ResourceSlice) and obj.spec.node_name == model.metadata.name:
                     slices.append(_slice_on(obj, name))

@@ -426,7 +426,7 @@ def test_objects_keep_everything_that_is_not_modelled(tmp_path: Path) -> None:
     texts = [
         '{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"},"x":1.50e0,'
         '"status":{"allocatable":{"cpu":4,"pods":"10"}}}',
-        '{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"a":[1.0]}}',
+        '{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"name":"d"},"spec":{"a":[1.0]}}',
         '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"y":"\\u00e9",'
         '"containers":[{"name":"c"}],"z":12345678901234567890123},"w":null}',
         '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"old"},"spec":{"nodeName":"n",'
