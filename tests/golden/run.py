@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from stower.assembly import build_profiles
 from stower.engine.cycle import reference
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
-from stower.engine.explain.explanation import Change
+from stower.engine.explain.change_search import Change
 from stower.engine.explain.explanation import explain as explained
 from stower.engine.limits import Limits
 from stower.engine.preemption.evaluator import Evaluator
@@ -29,7 +27,7 @@ from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.post_filter import best_candidates
 from stower.framework.profile import Profile
-from stower.model.kinds import KIND_BY_NAME, KIND_BY_VIEW, SELECTING, Node, Pod, PodDisruptionBudget
+from stower.model.kinds import KIND_BY_NAME, SELECTING, Node, Pod, PodDisruptionBudget
 from stower.model.raw import decode
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
@@ -38,6 +36,7 @@ from stower.state.shapes import Shape
 if not __package__:  # run as a file, from any folder: `tests` is found beside the sources
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.change_steps import apply_steps, key_of
 from tests.golden.api_suite import against, api, api_memory
 from tests.golden.cluster import ClusterClient, NotEmpty
 from tests.golden.device_schedule_suite import dra_schedule
@@ -279,7 +278,8 @@ def explain(case: Case) -> Iterator[str]:
     told = explained(pod, state, SchedulingCycle(state, 0), SchedulingQueue(Limits()), profiles)
     tried = []
     for change in told.changes:
-        after = World(changed(case, change)).judge(change.pod)
+        new = changed(case, change)
+        after = World(new).judge(view(new["pod"], Pod))
         if after.scores:
             return
         tried.append(f"{'; '.join(change.what)}: {after.message}")
@@ -288,18 +288,11 @@ def explain(case: Case) -> Iterator[str]:
 
 def changed(case: Case, change: Change) -> Case:
     """The case with the change in it."""
-    new = {
-        key: {"apiVersion": KIND_BY_VIEW[type(obj)].api_version, "kind": key.partition("/")[0],
-              **msgspec.to_builtins(obj)}
-        for key, obj in change.objects.items()
-    }  # fmt: skip
-    objects = []
-    for obj in case["objects"]:
-        meta = obj["metadata"]
-        key = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
-        if obj["kind"] != "Pod" or key not in change.gone:
-            objects.append(new.pop(f"{obj['kind']}/{key}", obj))
-    return {**case, "objects": [*objects, *new.values()]}
+    pod = {"apiVersion": "v1", "kind": "Pod", **case["pod"]}
+    objects = apply_steps([*case["objects"], pod], change.steps)
+    others = [obj for obj in objects if key_of(obj) != key_of(pod)]
+    (changed_pod,) = (obj for obj in objects if key_of(obj) == key_of(pod))
+    return {**case, "objects": others, "pod": changed_pod}
 
 
 def uid_of(state: ClusterState, key: str) -> str:

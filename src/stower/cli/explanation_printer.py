@@ -1,12 +1,14 @@
 """Prints an explanation of a pod as text and tables."""
 
+import re
 import time
 from typing import Final
 
 from stower.cli.negotiation_printer import print_hints, print_negotiations
 from stower.cli.output import console, table
 from stower.devices.negotiation.overview import Negotiation
-from stower.engine.explain.explanation import Change, Explanation, Score
+from stower.engine.explain.change_search import Change
+from stower.engine.explain.explanation import Explanation, Score
 from stower.engine.explain.group_explanation import GroupChange, GroupExplanation
 from stower.framework.explanation import ExplanationClass
 from stower.model.errors import printable
@@ -18,6 +20,7 @@ CLASSES: Final = {
     ExplanationClass.WAITING: "this ends without anybody's doing",
     ExplanationClass.READY: "nothing keeps the pod",
 }
+WORD: Final = re.compile("([A-Z])")  # the beginning of a word in an event's name
 OTHERS: Final = 2  # changes printed besides the smallest one
 
 
@@ -39,7 +42,8 @@ def print_explanation(found: Explanation, negotiation: Negotiation | None) -> No
     if found.waits_for:
         _print_line("")
         flush = "" if found.gates else "; or after five minutes"
-        _print_line(f"The scheduler retries the pod on: {', '.join(found.waits_for)}{flush}.")
+        events = ", ".join(WORD.sub(r" \1", name).strip().lower() for name in found.waits_for)
+        _print_line(f"The scheduler retries the pod on: {events}{flush}.")
     if found.scores:
         _print_scores(found.scores, found.node)
 

@@ -99,8 +99,6 @@ class View:
             return found
         observe_new_pods(engine)
         plain = msgspec.to_builtins(explain_pod(engine, pod))
-        for change in plain["changes"]:  # whole objects, which no page shows
-            del change["pod"], change["objects"], change["gone"]
         talks = negotiation_overview.overview(self._negotiation_objects(), key)
         return {**found, "explanation": plain,
                 "negotiation": talks.negotiations if talks is not None else ()}  # fmt: skip

@@ -4,10 +4,13 @@ The spelling of classes and codes is stable. docs/explanation.md lists them. Mus
 plugins exist.
 """
 
+import re
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
+
+from stower.model.kinds import KIND_BY_VIEW
 
 
 class ExplanationClass(StrEnum):
@@ -181,6 +184,10 @@ NODE_KIND_CODES: Final = frozenset(
         ReasonCode.ENFORCED_NODE_AFFINITY_MISMATCH,
         ReasonCode.NODE_AFFINITY_CONFLICT,
         ReasonCode.NODE_FEATURES_MISSING,
+        ReasonCode.TOPOLOGY_LABEL_MISSING,
+        ReasonCode.VOLUME_ZONE_MISMATCH,
+        ReasonCode.VOLUME_NODE_AFFINITY_MISMATCH,
+        ReasonCode.DEVICES_NOT_AVAILABLE,  # with all devices free
     }
 )
 STATE_TAINT: Final = "node.kubernetes.io/"  # the prefix of taints that tell a node's condition
@@ -220,6 +227,18 @@ class Shortage(msgspec.Struct, frozen=True):
     free: int
 
 
+class Awaited(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An object that a pod waits for. `object`: namespace/name, or the name alone; `since`,
+    `until`: RFC 3339, from when on, and when the wait ends at the latest, where that is known;
+    `missing`: of a group, the number of pods that it lacks."""
+
+    kind: str
+    object: str
+    since: str = ""
+    until: str = ""
+    missing: int = 0
+
+
 class ChangeCode(StrEnum):
     """What one step of a change does."""
 
@@ -243,8 +262,9 @@ class ChangeCode(StrEnum):
 
 class ChangeStep(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One field of one object that changes. `object`: namespace/name, or the name alone; `field`:
-    the path as in the API, "" where the whole object is created or removed; `from`, `to`: the
-    values, absent where there is none."""
+    the path as in the API, with keys that are no names in brackets, as `metadata.labels[a.b/c]`; ""
+    where the whole object is created (`to` is the object) or removed; `from`, `to`: the values,
+    absent where there is none."""
 
     code: ChangeCode
     kind: str
@@ -273,6 +293,9 @@ FIELD_CODES: Final = (
 )
 
 
+_NAME: Final = re.compile(r"\w+\Z", re.ASCII)  # of a field: other keys are in brackets
+
+
 def change_code(kind: str, field: str) -> ChangeCode:
     """Returns the code of a change of a field."""
     if kind == "Pod" and ".resources." in f"{field}.":
@@ -289,7 +312,9 @@ def changed_fields(kind: str, name: str, old: Any, new: Any) -> list[ChangeStep]
     differ item by item where they have the same length, else as a whole. `old`: None for an object
     that is created."""
     if old is None:
-        return [ChangeStep(ChangeCode.CREATE_OBJECT, kind, name)]
+        version = KIND_BY_VIEW[type(new)].api_version
+        made = {"apiVersion": version, "kind": kind, **msgspec.to_builtins(new)}
+        return [ChangeStep(ChangeCode.CREATE_OBJECT, kind, name, "", None, made)]
     found: list[ChangeStep] = []
 
     def walk(field: str, before: Any, after: Any) -> None:
@@ -297,7 +322,8 @@ def changed_fields(kind: str, name: str, old: Any, new: Any) -> list[ChangeStep]
             return
         if isinstance(before, dict) and isinstance(after, dict):
             for key in sorted({*before, *after}):
-                walk(f"{field}.{key}" if field else key, before.get(key), after.get(key))
+                inner = f".{key}" if _NAME.match(key) else f"[{key}]"
+                walk(f"{field}{inner}" if field else key, before.get(key), after.get(key))
         elif (
             isinstance(before, list | tuple)
             and isinstance(after, list | tuple)

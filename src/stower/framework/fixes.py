@@ -11,11 +11,19 @@ import msgspec
 
 from stower.model.kinds import Node, Pod, Storage
 from stower.model.kinds.pod import Container, ResourceRequirements
-from stower.model.quantity import Quantity
-from stower.model.resources import CPU, PODS, amounts, is_scalar, parse_list
+from stower.model.resources import (
+    CPU,
+    PODS,
+    amount_text,
+    amounts,
+    is_scalar,
+    parse_list,
+    pod_requests,
+)
 from stower.model.selectors import Requirement
 from stower.state.pod_entry import PodEntry
 
+ALWAYS: Final = "Always"  # the restartPolicy of a sidecar
 MILLI_MAX: Final = 10_000  # of a CPU: more is told in CPUs
 NODE_FIELD: Final = "{node}"  # stands for the node's name in the text of a fix
 
@@ -82,20 +90,60 @@ def format_amount(name: str, amount: int) -> str:
 
 
 def with_smaller_requests(pod: Pod, lacking: Mapping[str, int]) -> Pod | None:
-    """Returns the pod with requests that are smaller by these amounts, those of its largest
-    containers first; None where its containers do not request so much."""
-    containers = list(pod.spec.containers)
+    """Returns the pod with requests that are smaller by these amounts: of the pod as a whole, else
+    of its largest containers, else its overhead. None where that is not enough."""
     for name, missing in lacking.items():
-        left = missing
-        asked = {i: _requested(one.resources, name) for i, one in enumerate(containers)}
-        for i, amount in sorted(asked.items(), key=lambda item: -item[1]):
-            taken = min(left, amount)
-            if taken:
-                containers[i] = _with_request(containers[i], name, amount - taken)
-                left -= taken
-        if left:
+        target = amounts(pod_requests(pod)).get(name, 0) - missing
+        for smaller in (_smaller_pod_level, _smaller_containers, _smaller_overhead):
+            pod = smaller(pod, name, target)
+        if amounts(pod_requests(pod)).get(name, 0) > target:
             return None
-    return with_spec(pod, containers=tuple(containers))
+    return pod
+
+
+def _smaller_pod_level(pod: Pod, name: str, target: int) -> Pod:
+    """Lowers the request of the pod as a whole, if it has one."""
+    own = pod.spec.resources
+    if own is None or name not in (own.requests or {}):
+        return pod
+    room = max(0, target - amounts(parse_list(pod.spec.overhead)).get(name, 0))
+    asked = amounts(parse_list(own.requests))[name]
+    return with_spec(pod, resources=_with_request(own, name, min(asked, room)))
+
+
+def _smaller_containers(pod: Pod, name: str, target: int) -> Pod:
+    """Lowers requests of containers, the largest first, then of init containers."""
+    room = max(0, target - amounts(parse_list(pod.spec.overhead)).get(name, 0))
+    containers, init = list(pod.spec.containers), list(pod.spec.init_containers or ())
+    running = [*containers, *(one for one in init if one.restart_policy == ALWAYS)]
+    left = sum(_requested(one.resources, name) for one in running) - room
+    for part in (containers, init):
+        sizes = {i: _requested(one.resources, name) for i, one in enumerate(part)}
+        for i, amount in sorted(sizes.items(), key=lambda item: -item[1]):
+            taken = min(left, amount)
+            if taken > 0 and (part is containers or part[i].restart_policy == ALWAYS):
+                part[i] = _smaller(part[i], name, amount - taken)
+                left -= taken
+    beside = 0  # what sidecars take that start before
+    for i, one in enumerate(init):
+        amount = _requested(one.resources, name)
+        if one.restart_policy == ALWAYS:
+            beside += amount
+        elif amount + beside > room:
+            init[i] = _smaller(one, name, max(0, room - beside))
+    if containers == [*pod.spec.containers] and init == [*(pod.spec.init_containers or ())]:
+        return pod
+    return with_spec(pod, containers=tuple(containers), init_containers=tuple(init) or None)
+
+
+def _smaller_overhead(pod: Pod, name: str, target: int) -> Pod:
+    """Lowers the overhead that the pod's RuntimeClass adds, where the rest is not enough."""
+    over = amounts(pod_requests(pod)).get(name, 0) - target
+    overhead = amounts(parse_list(pod.spec.overhead)).get(name, 0)
+    if over <= 0 or not overhead:
+        return pod
+    text = amount_text(name, max(0, overhead - over))
+    return with_spec(pod, overhead={**(pod.spec.overhead or {}), name: text})
 
 
 def _requested(resources: ResourceRequirements | None, name: str) -> int:
@@ -103,14 +151,17 @@ def _requested(resources: ResourceRequirements | None, name: str) -> int:
     return amounts(parse_list(found)).get(name, 0)
 
 
-def _with_request(container: Container, name: str, amount: int) -> Container:
+def _smaller(container: Container, name: str, amount: int) -> Container:
     before = container.resources or ResourceRequirements()
-    text = str(Quantity.of_milli(amount)) if name == CPU else str(amount)
+    return msgspec.structs.replace(container, resources=_with_request(before, name, amount))
+
+
+def _with_request(before: ResourceRequirements, name: str, amount: int) -> ResourceRequirements:
+    text = amount_text(name, amount)
     requests, limits = {**(before.requests or {}), name: text}, before.limits
     if limits and name in limits and is_scalar(name):  # the API wants both to be the same
         limits = {**limits, name: text}
-    resources = msgspec.structs.replace(before, requests=requests, limits=limits)
-    return msgspec.structs.replace(container, resources=resources)
+    return msgspec.structs.replace(before, requests=requests, limits=limits)
 
 
 def with_labels(node: Node, labels: dict[str, str]) -> Node:

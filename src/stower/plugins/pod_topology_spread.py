@@ -234,6 +234,10 @@ class PodTopologySpread(Plugin):
             if not value:
                 text, labels = _missing_label(constraint.key, counts, domains, state)
                 yield Fix(text, node=with_labels(node, {**(node.metadata.labels or {}), **labels}))
+                relaxed_pod = self._replace_constraint(
+                    pod, constraint, i, when_unsatisfiable=SCHEDULE_ANYWAY
+                )
+                yield Fix(f"the pod has to spread over {constraint.key}", 2.0, relaxed_pod)
                 return
             domain_count = int(np.count_nonzero(domains))
             if max(1, domain_count) < constraint.min_domains:
@@ -260,7 +264,7 @@ class PodTopologySpread(Plugin):
                 return
 
     def _replace_constraint(
-        self, pod: Pod, constraint: SpreadConstraint, index: int, **fields: int
+        self, pod: Pod, constraint: SpreadConstraint, index: int, **fields: int | str
     ) -> Pod:
         """Returns the pod with `fields` in its hard constraint of this index. A pod without
         constraints of its own gets the profile's."""

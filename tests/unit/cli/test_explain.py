@@ -2,13 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import validate  # type: ignore[import-untyped]
 from typer.testing import CliRunner, Result
 
 from stower.cli.main import app
 from tests.unit.cli.test_cluster_inputs import node, pod
 from tests.unit.cli.test_what_if import history  # noqa: F401  (a fixture)
+from tests.unit.engine.explain.planted import plant
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
 
 def stower(*arguments: str) -> Result:
@@ -48,9 +53,46 @@ def test_for_programs(cluster: str) -> None:
     assert ("never", ["InsufficientResource"]) == (found["class"], found["refused"][0]["codes"])
     change = found["changes"][0]
     assert ("refused", ["the pod requests 9 cpu (n2 has 4)"]) == (found["verdict"], change["what"])
-    (container,) = change["pod"]["spec"]["containers"]
-    assert "4" == container["resources"]["requests"]["cpu"]
-    assert "big" == change["pod"]["metadata"]["name"]
+    field = "spec.containers[0].resources.requests.cpu"
+    step = {"code": "ChangeRequest", "kind": "Pod", "object": "default/big", "field": field}
+    assert [{**step, "from": "9", "to": "4000m"}] == change["steps"]
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+def test_what_is_printed_is_as_the_schema_says(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    documents = plant(seed, 1 + seed % 3).cluster.documents
+    path.write_text("\n".join(json.dumps(obj) for obj in documents))
+    run = stower("explain", "pod", "asked", str(path), "--output", "json")
+    assert 0 == run.exit_code, run.stderr
+    validate(json.loads(run.stdout), schema("explain-pod"))
+
+
+def schema(name: str) -> Any:
+    return json.loads((SCHEMAS / f"{name}.json").read_text())
+
+
+def test_groups_what_if_fit_and_drain_check_are_as_their_schemas_say(tmp_path: Path) -> None:
+    path, asked = tmp_path / "cluster.json", tmp_path / "asked.json"
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+             "metadata": {"name": "gang"},
+             "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}  # fmt: skip
+    members = [pod(f"m-{i}", "3") for i in range(2)]
+    for member in members:
+        member["spec"]["schedulingGroup"] = {"podGroupName": "gang"}
+    objects = [node("n1"), pod("there", "1", on="n1"), group, *members]
+    path.write_text("\n".join(json.dumps(o) for o in objects))
+    asked.write_text(json.dumps(pod("new", "1")))
+    for name, arguments in (
+        ("explain-group", ("explain", "group", "gang", str(path))),
+        ("what-if", ("what-if", str(path), "--add-nodes", "1")),
+        ("fit", ("fit", str(asked), str(path))),
+        ("drain-check", ("drain-check", "n1", str(path))),
+    ):
+        run = stower(*arguments, "--output", "json")
+        found = json.loads(run.stdout)
+        validate(found, schema(name))
+        assert "objects" not in run.stdout  # whole objects, where fields do
 
 
 def test_a_scheduler_of_which_nothing_is_seen_is_none(tmp_path: Path) -> None:

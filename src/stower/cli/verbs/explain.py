@@ -5,7 +5,7 @@ import http.client
 import time
 import urllib.error
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import urlencode
 
 import msgspec
@@ -21,6 +21,7 @@ from stower.cli.cluster_options import (
     State,
 )
 from stower.cli.engine_inputs import Config, engine_of
+from stower.cli.explanation_output import ExplainedPod, KnownPod
 from stower.cli.explanation_printer import print_explanation, print_group
 from stower.cli.output import Output, bad_input, console, emit, failure, note, progress
 from stower.cli.recordings import rebuild_engine
@@ -65,27 +66,6 @@ GROUP_KINDS: Final = {
     "group": "", "groups": "", "podgroup": "PodGroup", "podgroups": "PodGroup",
     "compositepodgroup": "CompositePodGroup", "compositepodgroups": "CompositePodGroup",
 }  # fmt: skip
-
-
-class LastAttempt(msgspec.Struct, frozen=True):
-    """An attempt of a running scheduler."""
-
-    outcome: str
-    node: str = ""
-    message: str = ""
-    nominated: str = ""
-    victims: tuple[str, ...] = ()
-    scores: dict[str, int] = {}
-
-
-class KnownPod(msgspec.Struct, frozen=True, rename="camel"):
-    """What a running scheduler knows of a pod."""
-
-    place: str
-    attempts: int = 0
-    refused_by: tuple[str, ...] = ()
-    awaits_victims: int = 0
-    decisions: tuple[LastAttempt, ...] = ()
 
 
 SECONDS_MAX = 10.0
@@ -145,14 +125,9 @@ def run(
         if known is not None:
             _print_known(known)
     else:
-        emit(
-            {
-                **as_plain(found),
-                **({"negotiation": msgspec.to_builtins(negotiation)} if negotiation else {}),
-                **({"scheduler": msgspec.to_builtins(known)} if known is not None else {}),
-            },
-            output,
-        )
+        fields = {name: getattr(found, name) for name in found.__struct_fields__}
+        more = negotiation or msgspec.UNSET, msgspec.UNSET if known is None else known
+        emit(ExplainedPod(**fields, negotiation=more[0], scheduler=more[1]), output)
 
 
 def _engine(
@@ -221,12 +196,6 @@ def _negotiation(engine: Engine, key: str, now_ns: int | None) -> Negotiation | 
     )
     found = overview(objects, key)
     return next((n for n in found.negotiations if n.pod == key), None) if found else None
-
-
-def as_plain(found: Explanation) -> dict[str, Any]:
-    """For programs; of changed objects, whole ones."""
-    plain: dict[str, Any] = msgspec.to_builtins(found)
-    return plain
 
 
 def _replay(path: Path, at: float | None) -> Engine:

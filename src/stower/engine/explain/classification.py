@@ -16,6 +16,7 @@ from stower.framework.explanation import (
     NODE_KIND_CODES,
     STATE_TAINT,
     WAITING_CODES,
+    Awaited,
     ExplanationClass,
     ReasonCode,
     Shortage,
@@ -24,11 +25,15 @@ from stower.framework.explanation import (
 from stower.framework.fixes import format_amount
 from stower.framework.plugin import Plugin
 from stower.framework.profile import Profile
+from stower.model.kinds import Pod
+from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, is_tolerated
+from stower.model.times import SECOND_NS, time_ns, time_text
 from stower.state.arrays import Bools, distinct
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 
+AWAITED_SHOWN: Final = 20
 # Verdicts whose class depends on nothing else.
 CLASSES: Final = {
     "placed": ExplanationClass.READY,
@@ -40,19 +45,37 @@ CLASSES: Final = {
 }
 
 
-def classify_group(message: str) -> ExplanationClass:
-    """Returns the class of a pod that waits for its group, by what keeps the group waiting."""
-    is_waiting = code_of(message) in WAITING_CODES
-    return ExplanationClass.WAITING if is_waiting else ExplanationClass.BLOCKED
-
-
 class Finding(NamedTuple):
-    """The class of a pod that is refused or gated, why it is so, in words, and the plugins that
-    refuse it whatever other pods leave."""
+    """The class of a pod, why it is so, in words, the objects that it waits for, and the plugins
+    that refuse it whatever other pods leave."""
 
     class_: ExplanationClass
     because: str = ""
+    awaited: tuple[Awaited, ...] = ()
     lasting: frozenset[str] = frozenset()
+
+
+def classify_group(message: str, pod: Pod, state: ClusterState) -> Finding:
+    """Returns the finding for a pod that waits for its group, by what keeps the group waiting."""
+    if code_of(message) not in WAITING_CODES:
+        return Finding(ExplanationClass.BLOCKED)
+    key = f"{pod.metadata.namespace}/{pod.group_name}"
+    group, members = state.groups.pod_groups.get(key), len(state.groups.members.get(key, ()))
+    if group is None or members >= group.minimum:  # another group of its tree
+        text = f"waits for its group: {message}"
+        return Finding(ExplanationClass.WAITING, text, (Awaited("PodGroup", key),))
+    missing = group.minimum - members
+    text = f"waits for {missing:,} more of the {group.minimum:,} pods that PodGroup {key} wants"
+    awaited = Awaited("PodGroup", key, group.metadata.creation_timestamp or "", missing=missing)
+    return Finding(ExplanationClass.WAITING, text, (awaited,))
+
+
+def classify_candidates(node_name: str, victims: Sequence[str]) -> Finding:
+    """Returns the finding for a pod that is refused, and that preemption makes room for."""
+    awaited = tuple(Awaited("Pod", key) for key in victims[:AWAITED_SHOWN])
+    first, more = victims[0], f" and {len(victims) - 1:,} more" if len(victims) > 1 else ""
+    text = f"its next attempt evicts {first}{more} from {node_name}"
+    return Finding(ExplanationClass.WAITING, text, awaited)
 
 
 def classify_pending(
@@ -72,11 +95,12 @@ def classify_pending(
         reasons = verdict.pre_filter[1].reasons
         if {code_of(reason) for reason in reasons} <= WAITING_CODES:
             return Finding(ExplanationClass.WAITING, f"waits for what ends by itself: {reasons[0]}")
-    elif text := _row_waiting_text(entry, state, profile, verdict):
-        return Finding(ExplanationClass.WAITING, text)
+    elif found := _row_waiting_text(entry, state, profile, verdict):
+        return Finding(ExplanationClass.WAITING, found[1], (Awaited("Node", found[0]),))
     leaving = _pods_to_wait_for(entry, state, cycle, profile)
     if leaving:
-        return Finding(ExplanationClass.WAITING, _leaving_text(leaving))
+        awaited = tuple(map(_awaited_end, leaving[:AWAITED_SHOWN]))
+        return Finding(ExplanationClass.WAITING, _leaving_text(leaving), awaited)
     return Finding(ExplanationClass.BLOCKED)
 
 
@@ -89,15 +113,19 @@ def _find_lasting(entry: PodEntry, state: ClusterState, profile: Profile) -> Fin
     pod, shape = entry.pod, entry.shape
     refused: Bools = np.zeros(state.row_limit, np.bool_)
     counts, plugins = Counter[str](), set[str]()
+    # A taint of a device may end, as that of a node.
+    may_end = {ReasonCode.DEVICES_NOT_AVAILABLE} if _has_device_taints(state) else set()
+    kinds = NODE_KIND_CODES - may_end
     with state.trial():
         for other in list(state.pods.values()):
             if other.row >= 0:
                 state.displace(other)
+        _free_devices(state)
         for plugin in profile.filters:
             codes = reference.filter_codes(plugin, pod, shape, state, state.all_rows)
             for code in distinct(codes[codes != 0]) if codes is not None else ():
                 texts = plugin.rejection(shape, int(code)).reasons
-                lasting = [text for text in texts if code_of(text) in NODE_KIND_CODES]
+                lasting = [text for text in texts if code_of(text) in kinds]
                 here = (codes == code) & ~refused & present
                 if lasting and {*map(code_of, lasting)} == {ReasonCode.UNTOLERATED_TAINT}:
                     for row in np.flatnonzero(here).tolist():
@@ -113,7 +141,20 @@ def _find_lasting(entry: PodEntry, state: ClusterState, profile: Profile) -> Fin
     because = (
         f"no node would take it, whatever other pods leave, nor one more of its kinds: {reasons}"
     )
-    return Finding(ExplanationClass.NEVER, because, frozenset(plugins))
+    return Finding(ExplanationClass.NEVER, because, (), frozenset(plugins))
+
+
+def _has_device_taints(state: ClusterState) -> bool:
+    return bool(state.devices.rules) or any(
+        device.taints for one in state.devices.slices.values() for device in one.spec.devices or ()
+    )
+
+
+def _free_devices(state: ClusterState) -> None:
+    """Takes all claims' devices from them, for as long as a trial lasts."""
+    for claim in [*state.devices.api_claims()]:
+        if claim.status.allocation is not None:
+            state.devices.assume_status(claim.metadata.key, ResourceClaimStatus())
 
 
 def _lasting_text(text: str, entry: PodEntry, state: ClusterState, plugin: Plugin) -> str:
@@ -140,9 +181,9 @@ def _has_lasting_taint(entry: PodEntry, state: ClusterState, row: int) -> bool:
 
 def _row_waiting_text(
     entry: PodEntry, state: ClusterState, profile: Profile, verdict: reference.Verdict
-) -> str:
-    """Returns for what the pod waits where some node is refused for nothing but what ends by
-    itself, "" where none is."""
+) -> tuple[str, str] | None:
+    """Returns a node that is refused for nothing but what ends by itself, and the reasons as text;
+    None where there is no such node."""
     for rows in verdict.refusals().values():
         first, *_ = np.flatnonzero(rows).tolist()
         refusal = verdict.rejection(first)
@@ -153,9 +194,9 @@ def _row_waiting_text(
             if found and found <= WAITING_CODES:
                 plugin = profile.plugins.get(refusal[0])
                 details = plugin.details(entry.pod, entry.shape, state, row) if plugin else ()
-                where = f"{state.node_names[row]}: {', '.join(refusal[1].reasons)}"
-                return f"waits on {where}{''.join(f'; {text}' for text in details)}"
-    return ""
+                name, rest = state.node_names[row], "".join(f"; {text}" for text in details)
+                return name, f"waits on {name}: {', '.join(refusal[1].reasons)}{rest}"
+    return None
 
 
 def _reasons_on(
@@ -196,6 +237,17 @@ def _pods_to_wait_for(
         return []
     here = [other for other in entries if leaving[other.uid] == row]
     return here or entries  # on other nodes: the pod kept away from these
+
+
+def _awaited_end(entry: PodEntry) -> Awaited:
+    """Returns a pod that ends by itself, with the time of its deletion or deadline."""
+    pod = entry.pod
+    seconds, started = pod.spec.active_deadline_seconds, pod.status.start_time or ""
+    if (since := pod.metadata.deletion_timestamp) or entry.is_deletion_pending or not seconds:
+        return Awaited("Pod", pod.key, since or "")
+    begun_ns = time_ns(started)
+    until = time_text(begun_ns + seconds * SECOND_NS) if begun_ns is not None else ""
+    return Awaited("Pod", pod.key, started, until)
 
 
 def _leaving_text(leaving: Sequence[PodEntry]) -> str:

@@ -15,6 +15,7 @@ from stower.engine.groups.tree_attempts import TreeAttempts
 from stower.engine.groups.tree_plan import TreeResult
 from stower.engine.groups.tree_preemption import AWAITS_VICTIMS
 from stower.engine.queue.entities import QueuedTree
+from stower.framework.explanation import ChangeStep, changed_fields
 from stower.groups.problem_builder import admitted_groups, placed_pods
 from stower.groups.reasons import IMPOSSIBLE, NOT_FOUND
 from stower.groups.tree import Tree, TreeGroup, tree_of
@@ -35,12 +36,12 @@ Apply = Callable[[], object]
 
 class GroupChange(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A verified change that lets the tree be placed. `what`: in words; `cost`: the smaller, the
-    sooner it is proposed; `objects`: changed groups by kind/name; `nodes_added`: so many nodes like
+    sooner it is proposed; `steps`: fields of groups that change; `nodes_added`: so many nodes like
     `node_like`; `placed`: so many of its pods would be placed."""
 
     what: str
     cost: float
-    objects: dict[str, object] = {}
+    steps: tuple[ChangeStep, ...] = ()
     nodes_added: int = 0
     node_like: str = ""
     placed: int = 0
@@ -147,8 +148,8 @@ class _Changes:
             field = "minGroupCount" if group.which.is_composite else "minCount"
             text = f"{field} of {_name(group.which)}: {group.obj.minimum} -> {few}"
             cost = 1.0 + 10 * (group.obj.minimum - few) / group.obj.minimum
-            objects = _objects(_lowered(group.obj, few))
-            yield GroupChange(text, cost, objects, placed=placed)
+            steps = _steps(group.obj, _lowered(group.obj, few))
+            yield GroupChange(text, cost, steps, placed=placed)
 
     def _with_minimum(self, group: TreeGroup, minimum: int) -> Apply:
         return partial(self._state.groups.put, _lowered(group.obj, minimum))
@@ -160,7 +161,7 @@ class _Changes:
             obj = msgspec.structs.replace(group.obj, spec=spec)
             if placed := self._fits_with(partial(self._state.groups.put, obj)):
                 text = f"{_name(group.which)} need not share one {group.topology}"
-                yield GroupChange(text, 6.0, _objects(obj), placed=placed)
+                yield GroupChange(text, 6.0, _steps(group.obj, obj), placed=placed)
 
     def _nodes(self) -> GroupChange | None:
         """Returns the fewest nodes that help, like one of those that some pod of the tree may
@@ -173,7 +174,7 @@ class _Changes:
                 name = node.metadata.name
                 text = f"{count} more node{'s' if count > 1 else ''} like {name}"
                 placed = self._fits_with(partial(self._add, node, count))
-                best = GroupChange(text, 3.0 + count, {}, count, name, placed)
+                best = GroupChange(text, 3.0 + count, (), count, name, placed)
         return best
 
     def _fewest_nodes(self, node: Node, most: int) -> int:
@@ -231,9 +232,8 @@ class _Changes:
             self._state.set_node(msgspec.structs.replace(node, metadata=meta))
 
 
-def _objects(obj: GroupObject) -> dict[str, object]:
-    kind = KIND_BY_VIEW[type(obj)].name
-    return {f"{kind}/{group_key(obj).key}": msgspec.to_builtins(obj)}
+def _steps(old: GroupObject, new: GroupObject) -> tuple[ChangeStep, ...]:
+    return tuple(changed_fields(KIND_BY_VIEW[type(old)].name, group_key(old).key, old, new))
 
 
 def _lowered(obj: GroupObject, minimum: int) -> GroupObject:

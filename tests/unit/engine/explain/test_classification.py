@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from stower.framework.explanation import (
+    Awaited,
     ChangeCode,
     ChangeStep,
     ExplanationClass,
@@ -116,6 +117,64 @@ def test_an_uncordoned_node_and_a_toleration_are_fields() -> None:
 
 def test_versions_that_are_equal_have_no_steps_and_new_objects_one() -> None:
     assert [] == changed_fields("Node", "n1", N1, N1)
-    assert [ChangeStep(ChangeCode.CREATE_OBJECT, "Node", "n1")] == changed_fields(
-        "Node", "n1", None, N1
-    )
+    (step,) = changed_fields("Node", "n1", None, N1)
+    assert (ChangeCode.CREATE_OBJECT, "Node", "n1", None) == (
+        step.code, step.kind, step.object, step.before
+    )  # fmt: skip
+    assert ("v1", "Node", "n1") == (
+        step.after["apiVersion"], step.after["kind"], step.after["metadata"]["name"]
+    )  # fmt: skip
+
+
+def test_keys_that_are_no_names_are_in_brackets() -> None:
+    new = make_node("n1", cpu="2", labels={**(N1.metadata.labels or {}), "a.b/c": "d", "e": "f"})
+    assert ["metadata.labels[a.b/c]", "metadata.labels.e"] == [
+        step.field for step in changed_fields("Node", "n1", N1, new)
+    ]
+
+
+def test_a_pod_waits_for_the_eviction_that_its_next_attempt_makes() -> None:
+    lower = make_pod("lower", cpu="1", node="n1", priority=-1)
+    found = ask(make_pod(cpu="2"), N1, lower)
+    assert (WAITING, (Awaited("Pod", "default/lower"),)) == (found.class_, found.awaited)
+    assert "its next attempt evicts default/lower from n1" == found.because
+    found = ask(make_pod(cpu="2", preemptionPolicy="Never"), N1, lower)
+    assert BLOCKED is found.class_
+
+
+def test_what_is_awaited_has_its_times() -> None:
+    ends = make_pod("job", cpu="1", node="n1", activeDeadlineSeconds=60)
+    since = msgspec.structs.replace(ends.status, start_time="2026-01-01T00:00:00Z")
+    ends = msgspec.structs.replace(ends, status=since)
+    found = ask(make_pod(cpu="2"), N1, ends)
+    wanted = Awaited("Pod", "default/job", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z")
+    assert (wanted,) == found.awaited
+
+
+SIDECAR = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}}
+INIT = {"name": "i", "resources": {"requests": {"cpu": "5"}}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "fields"),
+    [
+        (make_pod(cpu="1", initContainers=[INIT]), {"spec.initContainers[0]": "2000m"}),
+        (make_pod(cpu="1", initContainers=[SIDECAR, INIT]), {"spec.initContainers[1]": "1500m"}),
+        (make_pod(cpu="5", initContainers=[SIDECAR]), {"spec.containers[0]": "1500m"}),
+        (make_pod(cpu="1", resources={"requests": {"cpu": "5"}}), {"spec": "2000m"}),
+    ],
+)
+def test_a_request_is_lowered_where_it_is(pod: Pod, fields: dict[str, str]) -> None:
+    """And the change works: it has been tried."""
+    found = ask(pod, N1)
+    steps = found.changes[0].steps
+    assert NEVER is found.class_
+    assert {f"{at}.resources.requests.cpu": to for at, to in fields.items()} == {
+        step.field: step.after for step in steps
+    }
+
+
+def test_overhead_is_lowered_where_nothing_else_is_enough() -> None:
+    found = ask(make_pod(cpu="1", overhead={"cpu": "5"}), N1)
+    fields = [step.field for step in found.changes[0].steps]
+    assert ["spec.containers[0].resources.requests.cpu", "spec.overhead.cpu"] == fields

@@ -6,12 +6,16 @@ import msgspec
 import pytest
 
 from stower.engine.explain.explanation import Explanation, explain
+from stower.framework.explanation import ChangeCode, ChangeStep, ExplanationClass
 from stower.model.kinds import Pod
 from tests.device_builders import GPU, claiming, device, device_slice, request, resource_claim
 from tests.unit.engine.test_devices import cluster
 
 SICK = {"key": "example.com/sick", "effect": "NoSchedule"}
 LARGE = [{"cel": {"expression": f'device.capacity["{GPU}"].memory.compareTo(quantity("8Gi")) > 0'}}]
+
+
+NEVER, BLOCKED, *_ = ExplanationClass
 
 
 def explained(pod: Pod, *objects: Any) -> Explanation:
@@ -101,7 +105,19 @@ def test_the_pod_that_has_the_device_is_the_smallest_change() -> None:
     found = explained(claiming("p1", "c1"), pool, first, user, resource_claim())
     (change,) = found.changes
     assert (f"{GPU}/n1/gpu-0 of n1 is allocated to default/u1",) == change.what
-    assert (("default/u1",), "n1") == (change.gone, change.node)
+    assert (ChangeStep(ChangeCode.REMOVE_POD, "Pod", "default/u1"),) == change.steps
+    assert ("n1", BLOCKED) == (change.node, found.class_)
+
+
+def test_devices_that_are_nowhere_are_lacking_for_ever() -> None:
+    """Two are asked for, and the one that there is may leave; tainted ones may become usable."""
+    first, user = resource_claim("first"), claiming("u1", "first")
+    two = resource_claim("c1", request(count=2))
+    found = explained(claiming("p1", "c1"), device_slice("n1", device("gpu-0")), first, user, two)
+    assert (NEVER, ()) == (found.class_, found.changes)
+    taint = [{"key": "k", "effect": "NoSchedule"}]
+    tainted = device_slice("n1", device("gpu-0", taints=taint))
+    assert BLOCKED is explained(claiming("p1", "c1"), tainted, resource_claim()).class_
 
 
 def test_a_device_that_is_not_published_any_more_is_no_obstacle_to_telling() -> None:

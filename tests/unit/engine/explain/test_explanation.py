@@ -97,7 +97,7 @@ N2 = make_node("n2", cpu="2", labels={HOST: "n2", ZONE: "b"})
         (make_pod(affinity=near()), [N1],
          "n1 has no pod with app=web in its kubernetes.io/hostname domain (podAffinity)"),
         (make_pod(labels=WEB, topologySpreadConstraints=spread("rack")), [N1],
-         "n1 lacks the label rack"),
+         "the pod has to spread over rack"),
         (make_pod(labels=WEB, cpu="2", topologySpreadConstraints=spread(ZONE)),
          [N1, make_pod("p2", cpu="0", node="n1", labels=WEB), N2,
           make_pod("p3", node="n2", cpu="1900m")],
@@ -253,8 +253,9 @@ def test_gated_leaving_and_foreign_pods() -> None:
     assert ("gated", ("hold",)) == (found.verdict, found.gates)
     gate = "the pod has the scheduling gate hold"
     assert (gate, "the pod requests 9 cpu (n1 has 2)") == found.changes[0].what
-    assert None is found.changes[0].pod.spec.scheduling_gates
-    assert (("gates removed",), ()) == (found.waits_for, found.candidates)
+    _, gates = found.changes[0].steps
+    assert ("spec.schedulingGates", None) == (gates.field, gates.after)
+    assert (("GatesRemoved",), ()) == (found.waits_for, found.candidates)
     small = make_pod("p1", schedulingGates=[{"name": "hold"}])
     found = ask(small, N1)
     assert ("gated", "n1", [(gate,)]) == (found.verdict, found.node, changes(found))
@@ -278,7 +279,7 @@ def test_whom_preemption_would_evict_and_promised_room() -> None:
 
 def test_it_waits_for_what_its_plugins_wake_on() -> None:
     found = ask(make_pod(nodeSelector={"disk": "ssd"}), N1)
-    assert ("node added", "node labels") == found.waits_for
+    assert ("NodeAdded", "NodeLabels") == found.waits_for
 
 
 def test_a_pod_that_is_refused_as_a_whole_is_not_placed_because_another_was_promised_room() -> None:
