@@ -195,3 +195,92 @@ def test_who_begins_knows_which_nodes_drain() -> None:
     assert drained
     hub.restart()
     assert drained == hub.pool.draining
+
+
+def changed(hub: Hub, **fields: Any) -> None:
+    hub.server.put(
+        msgspec.structs.replace(hub.pool.obj, spec=msgspec.structs.replace(hub.pool.spec, **fields))
+    )
+
+
+def test_a_user_whose_images_are_nowhere_waits_no_longer_than_the_pool_says() -> None:
+    hub = Hub(images={"names": None, "ofUsers": True})
+    hub.node("n1")
+    hub.user("u", image="own:1")
+    hub.advance(290)
+    assert "" == hub.where("u")
+    hub.advance(20)
+    assert "n1" == hub.where("u")
+
+
+def test_placeholders_follow_another_node_selector() -> None:
+    hub = made_here(nodeSelector={"pool": "a"}, placeholders={"replicas": 3})
+    hub.advance(30)
+    changed(hub, node_selector={"pool": "b"})
+    hub.node("n1")
+    labeled(hub, "n1", pool="b")
+    hub.advance(60)
+    assert ["n1", "n1", "n1"] == own(hub)
+
+
+def test_a_restart_knows_since_when_nodes_pull() -> None:
+    """By the pool's status; a pull of which the beginning was not seen is nobody's measure."""
+    hub = made_here(placeholders={"replicas": 2})
+    hub.node("n1")
+    hub.user("u")
+    hub.advance(7200)
+    changed(hub, images=Images(names=("another:1",)))
+    hub.advance(60)
+    hub.restart()
+    hub.advance(30)
+    assert ["pulling"] == [one["state"] for one in hub.status["nodeStates"]]
+    assert ["n1", "n1"] == own(hub)
+    hub.pulled("n1", "another:1")
+    assert hub.warm.figures.expected_pull_ns <= 180 * SECOND_NS
+
+
+def test_one_odd_pull_is_no_measure() -> None:
+    figures = Hub().warm.figures
+    for took_s in (7_000, 60, 60):
+        figures.record_pull(took_s * SECOND_NS)
+        assert figures.expected_pull_ns <= 180 * SECOND_NS
+
+
+def test_no_placeholder_goes_to_a_lost_node_whatever_it_tolerates() -> None:
+    spec = {**TEMPLATE["spec"], "tolerations": [{"operator": "Exists"}]}
+    template = {**TEMPLATE, "spec": spec}
+    hub = made_here(placeholders={"replicas": 4, "template": template})
+    hub.node("n1", slots=5)
+    node = hub.server.get(Node, "n1")
+    taints = (Taint("node.kubernetes.io/unreachable", "", "NoSchedule"),)
+    lost = msgspec.structs.replace(node.spec, taints=taints)
+    hub.server.put(msgspec.structs.replace(node, spec=lost))
+    hub.advance(60)
+    assert [""] * 4 == own(hub)
+    hub.writes.clear()
+    hub.advance(300)
+    assert [] == [w for w in hub.writes if isinstance(w, CreateObject | DeletePod)]
+    hub.server.put(node)
+    hub.advance(30)
+    assert ["n1"] * 4 == own(hub)
+
+
+def test_the_only_ready_node_is_not_drained_onto_one_that_pulls() -> None:
+    hub = Hub()
+    hub.drawn("PP+++")
+    hub.node("n2", slots=5, ready=False)
+    for i in range(3):
+        hub.pod(f"q{i}", PLACEHOLDER, "n2")
+    hub.advance(60)
+    assert "n1" not in (hub.status.get("draining") or ())
+
+
+def test_unusable_placeholders_have_a_metric() -> None:
+    hub = made_here(placeholders={"replicas": 3})
+    hub.node("n1")
+    hub.advance(30)
+    node = hub.server.get(Node, "n1")
+    cordoned = msgspec.structs.replace(node.spec, unschedulable=True)
+    hub.server.put(msgspec.structs.replace(node, spec=cordoned))
+    samples = {metric.name: metric.samples for metric in hub.warm.metrics()}
+    assert [3] == [one.value for one in samples["stower_warm_unusable_placeholders"]]

@@ -17,7 +17,7 @@ from stower.cli.configuration_files import InputError
 from stower.cli.inputs import ClusterError, LoadedWorkload, describe_inputs, load, load_cluster
 from stower.cli.kube import KubeError, kubeconfig_of
 from stower.cli.output import bad_input, failure, note, progress
-from stower.model.times import time_ns
+from stower.model.times import SECOND_NS, time_ns
 
 Inputs = Annotated[
     list[str] | None,
@@ -30,6 +30,7 @@ Inputs = Annotated[
 ]
 
 
+AHEAD_NS_MAX = 366 * 86_400 * SECOND_NS  # of clocks
 ALL = "all"  # in place of a name
 
 
@@ -72,4 +73,6 @@ def moment_of(objects: Iterable[Any]) -> int:
     """When a cluster that was read is asked about, in ns since the epoch: now, or when its newest
     object was made, where that is later by this machine's clock."""
     made = (time_ns(obj.metadata.creation_timestamp) or 0 for obj in objects)
-    return max(time.time_ns(), max(made, default=0))
+    now_ns = time.time_ns()
+    # A time that is years ahead is a mistake, and no clock's.
+    return max(now_ns, max((at for at in made if at <= now_ns + AHEAD_NS_MAX), default=0))

@@ -22,6 +22,7 @@ from stower.cli.output import (
     emit,
     failure,
     format_count,
+    note,
     progress,
     table,
 )
@@ -229,6 +230,8 @@ def find_placeholders(
     the program where there is none."""
     asked, goal = order.cases[0], order.goal
     assert goal is not None
+    # One for each user and each node that may be without images is as good as any more.
+    most = min(COUNT_MAX, 2 * max(len(d.users) for d in days[asked.lectures].values()) + 1)
     cases: dict[int, Case] = {}
     found: Outcomes = {}
     with progress("hub") as update:
@@ -237,11 +240,12 @@ def find_placeholders(
             case = cases[count] = msgspec.structs.replace(
                 asked, name=placeholders_text(count), ours=count, theirs=count
             )
+            note(f"trying {case.name}")
             found.update(_outcomes(order, (case,), days, update))
             waits = [w for run in found[case.name, "stower"] for w in run.waits_s]
             return _percent_within(waits, goal.seconds) >= goal.percent
 
-        least, _ = find_least(asked.ours, COUNT_MAX, meets)
+        least, _ = find_least(asked.ours, most, meets)
     tried = [case for _, case in sorted(cases.items())]
     rows = _rows(order, tried, found)
     said = {"goal": str(goal), "found": least}
@@ -249,7 +253,10 @@ def find_placeholders(
         msgspec.structs.replace(order, cases=tuple(tried)), rows, found, output, plot_file, said
     )
     if least is None:
-        raise failure(f"--goal: {COUNT_MAX:,} placeholders do not meet {goal}")
+        raise failure(
+            f"--goal: {most:,} placeholders do not meet {goal}, and no more would help: the first "
+            "users may come before a node is ready"
+        )
     if output is Output.TABLE:
         row = next(row for row in rows if row["case"] == placeholders_text(least))
         verb = "meets" if least == 1 else "meet"

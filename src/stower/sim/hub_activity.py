@@ -129,6 +129,10 @@ def read_users(document: bytes, cull_seconds: int = Packing().cull_seconds) -> l
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidObject("users", str(error), "the JSON of GET /hub/api/users") from None
     if isinstance(users, dict):  # a page of them, or one
+        page = users.get("_pagination")
+        if isinstance(page, dict) and page.get("next"):
+            want = "all users: ask for GET /hub/api/users?limit=N with a larger N"
+            raise InvalidObject("_pagination", f"a page of {page.get('total')} users", want)
         users = users.get("users") or users.get("items") or [users]
     if not isinstance(users, list):
         raise InvalidObject("users", users, "the JSON of GET /hub/api/users")

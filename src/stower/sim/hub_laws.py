@@ -9,7 +9,7 @@ from stower.model.kinds import Pod
 from stower.model.kinds.warm_pool import WarmPoolSpec
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
-from stower.sim.autoscaler import Autoscaler, Bin, Machine
+from stower.sim.autoscaler import UNNEEDED_NS, Autoscaler, Bin, Machine
 from stower.sim.checkers.checker import ViolationError
 from stower.sim.server import Server
 
@@ -179,6 +179,8 @@ class PullingNodes(Law):
     def on_removal(self, machine: Machine) -> None:
         """Of each."""
         stuck_ns = self.hub.spec.placeholders.stuck_after_seconds * SECOND_NS
+        if stuck_ns >= UNNEEDED_NS or machine.pulled_ns - machine.ready_ns > stuck_ns:
+            return  # it is the autoscaler that does not wait, or nobody could
         is_stuck = self.hub.agenda.now_ns - machine.ready_ns > stuck_ns
         if not self.is_ready(machine) and not is_stuck:
             raise self.violation(f"{machine.name} is removed while it pulls images")

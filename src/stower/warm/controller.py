@@ -18,7 +18,7 @@ from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.warm.figures import Figures
-from stower.warm.headroom import USABLE, NodeState, free_slots
+from stower.warm.headroom import CLOSED, USABLE, NodeState, free_slots
 from stower.warm.moves import NO_PLAN, Part, Plan
 from stower.warm.node_labels import NodeLabeler, labels_of
 from stower.warm.node_reports import pull_text
@@ -34,7 +34,7 @@ from stower.warm.status import StatusWriter
 from stower.warm.target import count_wanted
 
 PERIOD_NS: Final = 10 * SECOND_NS
-CORDONED: Final = CODES[NodeState.CORDONED]
+CLOSED_CODES: Final = [CODES[state] for state in CLOSED]
 NOT_SENT: Final = 500  # the status of writes that an error has kept from being sent
 # The status follows users so much later: most have a node before.
 TOLD_AFTER_NS: Final = SECOND_NS
@@ -283,13 +283,13 @@ class WarmCapacity:
         usable = nodes.usable[:limit]
         if goes_anywhere or not usable.any():
             return nodes.holds[:limit]
-        return ready if (nodes.ready & nodes.usable)[:limit].any() else usable
+        return ready if (ready & usable).any() else usable
 
     def open_rows(self, pool: Pool) -> Bools:
         """bool[row_limit]: nodes of the pool to which its users may go, now or ever: those that are
-        neither cordoned for them nor have taints that they do not tolerate."""
+        neither cordoned for them nor lost, and have no taints that they do not tolerate."""
         nodes, limit = self.nodes_of(pool), self.state.row_limit
-        found: Bools = nodes.holds[:limit] & (nodes.codes[:limit] != CORDONED)
+        found: Bools = nodes.holds[:limit] & ~np.isin(nodes.codes[:limit], CLOSED_CODES)
         return found
 
     def lateness(self, pool: Pool, rows: Ints) -> Ints:

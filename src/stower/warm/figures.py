@@ -15,7 +15,8 @@ from stower.warm.pools import Pool
 
 BOUNDS_S: Final = (1, 10, 30, 60, 120, 300, 600)
 PULLS_MAX: Final = 64
-PULL_NS: Final = 180 * SECOND_NS  # as long as nothing is known
+PULL_NS: Final = 180 * SECOND_NS  # as long as nothing is known, and one more of a few
+FEW: Final = 4
 
 
 class Figures:
@@ -46,9 +47,10 @@ class Figures:
 
     @property
     def expected_pull_ns(self) -> int:
-        """How long all but the slowest of the last pulls took: one that hung says nothing."""
-        known = sorted(self._pulls_ns)
-        return known[(len(known) - 1) * 9 // 10] if known else PULL_NS
+        """How long all but the slowest of the last pulls took: one that hung says nothing, also as
+        one of a few."""
+        known = sorted(self._pulls_ns if len(self._pulls_ns) > FEW else (*self._pulls_ns, PULL_NS))
+        return known[(len(known) - 1) * 9 // 10]
 
     def sort_by_readiness(self, rows: Sequence[int], since_ns: Ints, now_ns: int) -> list[int]:
         """Of these, the oldest first: which is ready first. One that should be ready by now is
@@ -94,6 +96,11 @@ class Figures:
         gauges = (
             ("wanted", "Wanted number of placeholders.", lambda p: p.wanted),
             ("placeholders", "Existing placeholders.", lambda p: len(p.placeholders)),
+            (
+                "unusable_placeholders",
+                "Placeholders on nodes that users cannot use, now or soon.",
+                lambda p: count_unusable(state, p, nodes.get(p.key)),
+            ),
             ("users", "Existing users.", lambda p: len(p.users)),
             (
                 "draining_nodes",
@@ -118,3 +125,10 @@ class Figures:
         help = "Nodes of a pool by what they are for its users."
         found.append(Metric("stower_warm_nodes", "gauge", help, states))
         return found
+
+
+def count_unusable(state: ClusterState, pool: Pool, nodes: PoolNodes | None) -> int:
+    """Returns the number of the pool's placeholders on nodes that users cannot use."""
+    entries = (state.pods.get(uid) for uid in pool.placeholders)
+    rows = [entry.row for entry in entries if entry is not None and entry.row >= 0]
+    return 0 if nodes is None else int((~nodes.usable[rows]).sum())

@@ -85,15 +85,17 @@ class Planner:
                 kept |= {names[row]: why for row in rows if held[row]}
                 return Plan((), (), kept, self._places_of(leaving))
             left = {key: len(theirs) for key, theirs in rows_of.items()}
+            ready = {p.pool.key: {row for row in p.rows if p.nodes.ready[row]} for p in parts}
             on: dict[int, list[PodEntry]] = defaultdict(list)
             for entry in entries:
                 on[entry.row].append(entry)
             for row in rows:
                 pools = [key for key, theirs in rows_of.items() if row in theirs]
-                last = next((key for key in pools if left[key] <= 1), "")
+                last = next((k for k in pools if left[k] <= 1 or ready[k] == {row}), "")
                 if last:
                     if held[row]:
-                        kept[names[row]] = f"pool {last} has no other node that its users can use"
+                        what = "ready node" if left[last] > 1 else "node that its users can use"
+                        kept[names[row]] = f"pool {last} has no other {what}"
                     continue
                 draining[names[row]] = None
                 here = sorted(on.pop(row, ()), key=lambda e: e.pod.key)
@@ -109,6 +111,7 @@ class Planner:
                         moves[entry.uid] = entry, names[entry.row]
                 for key in pools:
                     left[key] -= 1
+                    ready[key].discard(row)
             exits = self._places_of(leaving)
         _mark(parts, draining)
         for entry, _ in exits:

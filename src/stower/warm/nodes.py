@@ -13,10 +13,11 @@ from stower.model.kinds import Node
 from stower.model.times import time_ns
 from stower.state.arrays import Bools, Ints, grow_array
 from stower.state.cluster import ClusterState
-from stower.warm.headroom import STATES, USABLE, NodeState, node_state
+from stower.warm.headroom import CLOSED, STATES, USABLE, NodeState, node_state
 from stower.warm.pools import Pool, kept_ns
 from stower.warm.readiness import is_ready
 
+PULLS: Final = (NodeState.PULLING, NodeState.STUCK)
 CODES: Final = {state: code for code, state in enumerate(STATES)}
 OUTSIDE: Final = -1  # no node of the pool
 
@@ -40,15 +41,24 @@ class PoolNodes:
         self._seen_tolerations = frozenset(pool.tolerations)  # with these all were looked at
         # By name: since when a node pulls that has lost its images, or has come into the pool.
         self._from_ns: dict[str, int] = {}
-        if before is not None:
+        # Nodes that pull since when is not known: they were there when the program began.
+        self._begun_before: set[str] = set()
+        if before is None:
+            self._from_ns |= _reported_pulls(pool, state.now_ns)
+        else:
             self._from_ns |= before._from_ns
+            self._begun_before |= before._begun_before
             names = [state.node_names[row] for row in np.flatnonzero(before.ready)]
             self._from_ns |= dict.fromkeys(names, state.now_ns)
         for row in state.present_rows():
             self.refresh_node(state.node_names[row])
+        if before is None:
+            names = [state.node_names[row] for row in np.flatnonzero(self.holds & ~self.ready)]
+            self._begun_before |= {name for name in names if name not in self._from_ns}
 
     def refresh_node(self, name: str) -> bool:
-        """A node, or what pulls there, has come, changed or gone. Whether it has become ready."""
+        """A node, or what pulls there, has come, changed or gone. Returns whether it has become
+        ready, or open to users again."""
         state = self._state
         if len(self.holds) < state.capacity:
             self.holds = grow_array(self.holds, state.capacity)
@@ -59,8 +69,9 @@ class PoolNodes:
             fresh = np.full(state.capacity - len(self.codes), OUTSIDE, np.int64)
             self.codes = np.concatenate((self.codes, fresh))
         old = self._row_of.pop(name, -1)
-        was_ready, before = False, (False, 0)
+        was_ready, was_closed, before = False, False, (False, 0)
         if old >= 0:
+            was_closed = self.state_of(old) in CLOSED
             was_ready, before = bool(self.ready[old]), (bool(self.holds[old]), old)
             self.holds[old] = self.ready[old] = self.usable[old] = False
             self.codes[old] = OUTSIDE
@@ -74,17 +85,23 @@ class PoolNodes:
             has_begun = old >= 0 and (was_ready or not before[0]) and not self.ready[row]
             if has_begun and self.holds[row]:
                 self._from_ns[name] = state.now_ns
+                self._begun_before.discard(name)
             since_ns = max(self.pool.pulls_since_ns(node), self._from_ns.get(name, 0))
             self.pulls_since_ns[row] = kept_ns(since_ns)
             if self.holds[row]:
                 self._look_at(row, node)
         else:
             self._from_ns.pop(name, None)
-        was_pulling = before[0] and not was_ready
-        self.pulled_since_ns = int(self.pulls_since_ns[row]) if was_pulling else 0
+            self._begun_before.discard(name)
+        was_pulling = before[0] and not was_ready and name not in self._begun_before
+        has_pulled = was_pulling and row >= 0 and self.ready[row]
+        self.pulled_since_ns = int(self.pulls_since_ns[row]) if has_pulled else 0
         if before != (node is not None and bool(self.holds[row]), row) or old != row:
             self._order = None
-        return node is not None and bool(self.ready[row]) and not was_ready
+        if node is None:
+            return False
+        is_open = was_closed and self.state_of(row) not in (*CLOSED, None)
+        return is_open or (bool(self.ready[row]) and not was_ready)
 
     def look(self) -> bool:
         """Time has passed: nodes that pull may be stuck by now; or users tolerate other taints than
@@ -143,3 +160,11 @@ class PoolNodes:
         """Rows of the usable nodes that were made last, in the same second."""
         rows = self.usable_rows
         return tuple(row for row in rows if self.born_ns[row] == self.born_ns[rows[-1]])
+
+
+def _reported_pulls(pool: Pool, now_ns: int) -> dict[str, int]:
+    """Returns since when nodes pull by the pool's status, by name: what a scheduler before this one
+    has observed."""
+    known = (pool.obj.status.node_states if pool.obj is not None else None) or ()
+    since = {one.name: time_ns(one.since) or 0 for one in known if one.state in PULLS}
+    return {name: at_ns for name, at_ns in since.items() if 0 < at_ns <= now_ns}

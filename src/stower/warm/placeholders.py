@@ -107,6 +107,7 @@ class PlaceholderManager:
         those that were made of another template; and those on nodes that users cannot use. On
         stuck nodes these keep an autoscaler from taking their room for free (see the companion),
         and go when there are enough elsewhere."""
+        self._tidy()
         if not pool.has_own_placeholders:
             return []
         alive = [
@@ -192,8 +193,11 @@ class PlaceholderManager:
 
 
 def _template_hash(pool: Pool) -> str:
-    """The same for equal templates."""
-    data = msgspec.json.encode(pool.spec.placeholders.template, order="deterministic")
+    """The same for equal templates and node selectors."""
+    made_of = [pool.spec.placeholders.template]
+    if pool.spec.node_selector:  # which pods have, too
+        made_of.append(pool.spec.node_selector)
+    data = b"".join(msgspec.json.encode(part, order="deterministic") for part in made_of)
     return hashlib.sha256(data).hexdigest()[:16]
 
 

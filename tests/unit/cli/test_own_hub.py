@@ -189,6 +189,7 @@ def test_users_of_several_sizes(tmp_path: Path, groups: Path) -> None:
         ("x" * 200_000, "a CSV table"), ("[" * 200_000, "JSON"), ('{"a":' * 200_000, "JSON"),
         ("{", "JSON"), ("[3]", "[0]"), ('{"users": 3}', "GET /hub/api/users"),
         ('[{"servers": {"": {"started": "x"}}}]', "servers[''].started"),
+        ('{"items": [], "_pagination": {"total": 500, "next": {"offset": 50}}}', "a page of 500"),
         ('{"__timestamp__": 3, "__schema__": "server-action"}', "line 1, __timestamp__"),
         ('{"__timestamp__": "2026-11-24T09:00:00", "__schema__": "server-action"}', "action"),
     ],
@@ -418,3 +419,43 @@ def test_users_of_the_charts_defaults(tmp_path: Path) -> None:
         assert (24, []) == (ours["users"], ours["broken"])
     pod.write_text(USER + "  nodeSelector: {kubernetes.io/hostname: n1}\n")
     assert "nodeSelector: got" in ran(*own)[2]
+
+
+def test_a_recording_of_pools_is_shown_as_it_ends(tmp_path: Path, groups: Path) -> None:
+    """By its own configuration and at its own time: nodes that pulled then are not stuck."""
+    day, recording = tmp_path / "day.csv", tmp_path / "day.ndjson"
+    day.write_text(table())
+    own = (day, "--pool", POOL, "--config", CONFIG, "--node-groups", groups)
+    cases(*own, "--policy", "stower", "--placeholders", "2", "--record", recording)
+    text = recording.read_bytes().splitlines(keepends=True)
+    cut = tmp_path / "cut.ndjson"
+    cut.write_bytes(b"".join(text[: len(text) // 2]))
+    told = CliRunner().invoke(app, ["warm", "all", str(cut), "-o", "json"])
+    assert 0 == told.exit_code, told.stderr
+    (pool,) = json.loads(told.stdout)
+    assert pool["nodes"]
+    assert not any("stuck" == node["state"] for node in pool["nodes"])
+
+
+def test_slow_images_break_no_law(tmp_path: Path) -> None:
+    """The autoscaler removes nodes that it does not need before they have their images."""
+    day, pool, groups = tmp_path / "day.csv", tmp_path / "pool.yaml", tmp_path / "groups.yaml"
+    day.write_text(table())
+    slow = POOL.read_text().replace(
+        "  placeholders:", "  placeholders:\n    stuckAfterSeconds: 1200"
+    )
+    assert "stuckAfterSeconds: 1200" in slow
+    pool.write_text(slow)
+    groups.write_text(GROUPS.replace("pullSeconds: [60, 90]", "pullSeconds: [800, 1100]"))
+    own = (day, "--pool", pool, "--node-groups", groups, "--policy", "stower")
+    (ours,) = cases(*own, "--placeholders", "2")
+    assert [] == ours["broken"]
+
+
+def test_a_goal_that_no_number_meets_is_given_up_soon(tmp_path: Path, groups: Path) -> None:
+    day = tmp_path / "day.csv"
+    day.write_text("arrival,end\n" + f"{at(0)},{at(900)}\n" * 12)
+    asked = ("--find", "placeholders", "--goal", "100% in 1s", "--seeds", "1", "--jobs", "1")
+    code, _, error = ran(day, "--pool", POOL, "--node-groups", groups, *asked)
+    assert (1, True) == (code, "25 placeholders do not meet 100% in 1s" in error)
+    assert "trying 12 placeholders" in error

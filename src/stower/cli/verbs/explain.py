@@ -24,7 +24,7 @@ from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.explanation_output import ExplainedPod, KnownPod
 from stower.cli.explanation_printer import print_explanation, print_group
 from stower.cli.output import Output, bad_input, console, emit, failure, note, progress
-from stower.cli.recordings import rebuild_engine
+from stower.cli.replayed_engine import replayed_engine
 from stower.cli.scheduler_client import open_url, token_for
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.engine import Engine
@@ -33,10 +33,9 @@ from stower.engine.explain.probe import explain_pod, explain_tree, observe_new_p
 from stower.engine.status_reporter import POD_SCHEDULED, UNSCHEDULABLE
 from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
-from stower.model.errors import InvalidObject, closest, printable
+from stower.model.errors import closest, printable
 from stower.model.kinds import Pod, PodScheduling
-from stower.model.times import SECOND_NS
-from stower.record.reader import RecordedEvent, is_recording, read_recording
+from stower.record.reader import is_recording
 
 NAME = "explain"
 WATCHED = True
@@ -143,7 +142,7 @@ def _engine(
     if recording is not None and recording.is_file() and is_recording(recording):
         if config is not None:
             raise bad_input("--config: a recording has its own configuration; use stower what-if")
-        engine = _replay(recording, at)
+        engine = replayed_engine(recording, at)
         return engine, [entry.pod for entry in engine.state.pods.values()], True
     if at is not None:
         raise bad_input("--at: want a recording as INPUT")
@@ -196,30 +195,6 @@ def _negotiation(engine: Engine, key: str, now_ns: int | None) -> Negotiation | 
     )
     found = overview(objects, key)
     return next((n for n in found.negotiations if n.pod == key), None) if found else None
-
-
-def _replay(path: Path, at: float | None) -> Engine:
-    """The engine that a recording ends with, or had at that time."""
-    engines: dict[str, Engine] = {}
-    last, begun_ns = None, None
-    try:
-        for line in read_recording(path):
-            if not isinstance(line, RecordedEvent):
-                engines[line.engine] = rebuild_engine(line)
-                continue
-            begun_ns = line.at_ns if begun_ns is None else begun_ns
-            if at is not None and line.at_ns - begun_ns > at * SECOND_NS:
-                break
-            last = engines[line.engine]
-            last.step(line.event, line.at_ns)
-            last.drain()
-    except InvalidObject as error:
-        raise bad_input(f"{path}: {error}") from None
-    except OSError as error:
-        raise bad_input(f"{path}: {error.strerror}") from None
-    if last is None:
-        raise bad_input(f"{path}: the recording is empty")
-    return last
 
 
 def _known(port: int, token: str, key: str) -> KnownPod:

@@ -1,5 +1,6 @@
 """stower warm: prints the nodes of warm pools as slots, and the placements planned next."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,10 +10,13 @@ from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.plot import Plot, check_plot, draw
+from stower.cli.replayed_engine import replayed_engine
 from stower.cli.view_plots import plot_warm
+from stower.engine.engine import Engine
 from stower.engine.explain.probe import choose_node_for
 from stower.framework.events import Hold, Listed
 from stower.plugins.warm_capacity import find_warm_controller
+from stower.record.reader import is_recording
 from stower.warm.overview import PoolState, overview
 
 NAME = "warm"
@@ -47,18 +51,13 @@ def run(
     """Show warm pools: users, placeholders and free slots by node, and what is planned."""
     check_plot(plot_file)
     name = requested_name(which, inputs, NAME)
-    work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
-    pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
-    engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
-    objects = (*work.related, *work.nodes, *pods)
-    now_ns = moment_of(objects)
-    engine.step(Hold(True), now_ns)
-    engine.step(Listed(objects), now_ns)
+    engine = _engine(inputs, config, kubeconfig, context, state)
     warm = find_warm_controller(engine.state)
-    assert warm is not None
     for level, text, about in engine.notes():
         if level == "error":
             raise bad_input(f"{about}: {text}")
+    if warm is None:
+        raise bad_input("the recording's scheduler had no plugin WarmCapacity")
     found = overview(warm, lambda pod: choose_node_for(engine, pod), name)
     if found is None:
         raise bad_input(f"got {which!r}, want a pool: {', '.join(warm.pools) or 'none exists'}")
@@ -70,6 +69,29 @@ def run(
         emit(found, output)
 
 
+def _engine(
+    inputs: list[str] | None,
+    config: Path | None,
+    kubeconfig: Path | None,
+    context: str,
+    state: Path,
+) -> Engine:
+    """The engine of a recording as it ends, or one that knows the cluster."""
+    recording = Path(inputs[0]) if inputs and len(inputs) == 1 else None
+    if recording is not None and recording.is_file() and is_recording(recording):
+        if config is not None:
+            raise bad_input("--config: a recording has its own configuration")
+        return replayed_engine(recording)
+    work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
+    pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
+    engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
+    objects = (*work.related, *work.nodes, *pods)
+    now_ns = moment_of(objects)
+    engine.step(Hold(True), now_ns)
+    engine.step(Listed(objects), now_ns)
+    return engine
+
+
 def _print(found: list[PoolState]) -> None:
     out = console()
     if not found:
@@ -78,7 +100,7 @@ def _print(found: list[PoolState]) -> None:
     for pool in found:
         title = (
             f"{pool.pool}: {pool.users} users ({pool.waiting} waiting), {pool.placed} placeholders "
-            f"({pool.pending} pending, {pool.wanted} wanted)"
+            f"({pool.pending} pending, {pool.unusable} unusable, {pool.wanted} wanted)"
         )
         out.print(title, soft_wrap=True)
         shown = table("", "node", "slots", "state", "")

@@ -73,8 +73,9 @@ class Placeholders(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
     The wanted number is the largest of `replicas`, `percent_of_users`, the arrivals per second of
     the last hour times `readiness_seconds`, and what those want who came within `profile_seconds`
-    of this time on other days; plus lectures and surges; plus one node's worth for
-    each node without its images after `stuck_after_seconds`. At most `replicas_max`.
+    of this time on other days; plus lectures and surges. At most `replicas_max`. Placeholders on
+    nodes that users cannot use (cordoned, lost, or without images after `stuck_after_seconds`) do
+    not count: others are created beside them.
     """
 
     selector: LabelSelector | None = None
