@@ -13,6 +13,7 @@ import msgspec
 from stower.cli.explanation_output import ExplainedPod
 from stower.engine.explain.group_explanation import GroupExplanation
 from stower.sim.capacity import Drain, Fit
+from stower.sim.node_demand import Demand
 from stower.sim.what_if import Comparison
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "schemas"
@@ -23,6 +24,7 @@ DOCUMENTS: Final[tuple[tuple[str, str, type], ...]] = (
     ("explain-group", "stower explain group", GroupExplanation),
     ("what-if", "stower what-if", Comparison),
     ("fit", "stower fit", Fit),
+    ("fit-until-full", "stower fit --until-full", Demand),
     ("drain-check", "stower drain-check", Drain),
 )
 

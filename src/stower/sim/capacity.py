@@ -3,7 +3,8 @@
 No pod is evicted to make room: pods are tried as if their preemptionPolicy were Never.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -20,13 +21,17 @@ from stower.sim.world import World
 
 
 class Fit(msgspec.Struct, frozen=True, rename="camel"):
-    """How many copies of a pod fit. `message` and `refusals` (nodes by reason) tell why no more;
-    they are empty where as many fit as were asked about."""
+    """How many copies of a pod, or of a mix of pods, fit. `fits`: whole mixes; `by_node`, `by_pod`:
+    copies by node and by pod, also those of the mix that is not whole; `next`: the pod of which no
+    more fits; `message` and `refusals` (nodes by reason) tell why. They are empty where as many fit
+    as were asked about."""
 
     fits: int
     by_node: dict[str, int]
     message: str
     refusals: dict[str, int]
+    by_pod: dict[str, int] = {}
+    next: str = ""
 
 
 class Drain(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,28 +60,36 @@ class _TrialWorld:
 
 
 def fit(
-    workload: Workload, engine: Engine, pod: Pod, most: int, related: Iterable[Background] = ()
+    workload: Workload,
+    engine: Engine,
+    mix: Sequence[tuple[Pod, int]],
+    most: int,
+    related: Iterable[Background] = (),
 ) -> Fit:
-    """How many copies of the pod fit, up to so many, once what waits has been placed. `related`:
-    what comes with the pod; of claims that were made for it, each copy gets its own."""
+    """How many mixes fit, up to so many, once what waits has been placed. `mix`: pods, and how many
+    copies of each are in one mix; `related`: what comes with the pods; of claims that were made for
+    a pod, each copy gets its own."""
     tried = _TrialWorld(engine)
-    waiting = (_patient(arrival.pod) for arrival in workload.arrivals)
+    waiting = (patient(arrival.pod) for arrival in workload.arrivals)
     others = (*workload.related, *related)
     tried.world.start(workload.nodes, (*workload.placed, *waiting), others)
     tried.world.settle()
-    by_node: dict[str, int] = {}
+    by_node, by_pod = Counter[str](), {pod.key: 0 for pod, _ in mix}
     for i in range(most):
-        copy = _make_pending(pod, f"{pod.metadata.name or 'pod'}-copy-{i}")
-        decision = tried.place(*tried.world.recreate(pod, copy))
-        if decision is None:
-            return Fit(i, by_node, _describe_skipped(pod), {})
-        if decision.outcome is not Outcome.PLACED:
-            found = decision.diagnosis
-            refused = found.refused or (found.pre_filter,) if found is not None else ()
-            refusals = count_reasons(refusal for refusal in refused if refusal is not None)
-            return Fit(i, by_node, _describe_rejection(decision), refusals)
-        by_node[decision.node_name] = by_node.get(decision.node_name, 0) + 1
-    return Fit(most, by_node, "", {})
+        for pod in (pod for pod, count in mix for _ in range(count)):
+            copy = _make_pending(pod, f"{pod.metadata.name or 'pod'}-copy-{by_pod[pod.key]}")
+            decision = tried.place(*tried.world.recreate(pod, copy))
+            if decision is None:
+                return Fit(i, by_node, _describe_skipped(pod), {}, by_pod, pod.key)
+            if decision.outcome is not Outcome.PLACED:
+                found = decision.diagnosis
+                refused = found.refused or (found.pre_filter,) if found is not None else ()
+                refusals = count_reasons(refusal for refusal in refused if refusal is not None)
+                message = describe_rejection(decision)
+                return Fit(i, by_node, message, refusals, by_pod, pod.key)
+            by_node[decision.node_name] += 1
+            by_pod[pod.key] += 1
+    return Fit(most, by_node, "", {}, by_pod)
 
 
 def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
@@ -90,7 +103,7 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
     tried = _TrialWorld(engine)
     # Closed is not enough: there are pods that tolerate it.
     nodes = (node for node in workload.nodes if node.metadata.name != node_name)
-    waiting = (_patient(arrival.pod) for arrival in workload.arrivals)
+    waiting = (patient(arrival.pod) for arrival in workload.arrivals)
     tried.world.start(nodes, (*workload.placed, *waiting), workload.related)
     tried.world.settle()
     entries = (engine.state.pods[pod.metadata.uid] for pod in _by_priority(goes))
@@ -111,13 +124,13 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
             moves[pod.key] = decision.node_name
         else:
             stuck[pod.key] = (
-                _describe_skipped(pod) if decision is None else _describe_rejection(decision)
+                _describe_skipped(pod) if decision is None else describe_rejection(decision)
             )
     kept = tuple(entry.pod.key for entry in violating)
     return Drain(moves, stuck, kept, tuple(pod.key for pod in stays))
 
 
-def _describe_rejection(decision: Decision) -> str:
+def describe_rejection(decision: Decision) -> str:
     """Without what is said of evictions: they were out of the question."""
     return decision.message if decision.diagnosis is None else decision.diagnosis.message()
 
@@ -131,7 +144,7 @@ def _make_pending(pod: Pod, name: str, uid: str = "") -> Pod:
     return msgspec.structs.replace(pod, metadata=meta, spec=spec, status=PodStatus("Pending"))
 
 
-def _patient(pod: Pod) -> Pod:
+def patient(pod: Pod) -> Pod:
     """The pod, and it evicts nobody."""
     spec = msgspec.structs.replace(pod.spec, preemption_policy=PREEMPT_NEVER)
     return msgspec.structs.replace(pod, spec=spec)

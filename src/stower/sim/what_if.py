@@ -5,7 +5,6 @@ Pods that have a node at the start keep it, unless the node is removed.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
@@ -23,13 +22,12 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import PodStatus
 from stower.sim.claim_lifecycle import release_claim
+from stower.sim.node_copies import copy_of_node, slices_of_copy
 from stower.sim.node_pods import belongs_to_node, pods_of_node
 from stower.sim.recorded_drivers import RecordedDriver
 from stower.sim.simulation import Use, run_timed, use_of
 from stower.sim.workload import Arrival, Workload
 from stower.sim.world import AGAIN, World
-
-HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -313,30 +311,10 @@ def _copies(
             raise InvalidObject("--add-nodes", count, "a cluster with a node to copy")
         model = by_name[like] if like else _commonest([*by_name.values()])
         for _ in range(count):
-            number = len(made) + 1
-            while (name := f"{model.metadata.name}-copy-{number}") in taken:
-                number += 1
-            taken.add(name)
-            labels = {**(model.metadata.labels or {}), HOSTNAME: name}
-            meta = msgspec.structs.replace(model.metadata, name=name, uid=name, labels=labels)
-            spec = msgspec.structs.replace(model.spec, unschedulable=False)
-            node = msgspec.structs.replace(model, metadata=meta, spec=spec)
+            node = copy_of_node(model, taken)
             made.append((model.metadata.name, node))
-            for obj in workload.related:
-                if isinstance(obj, ResourceSlice) and obj.spec.node_name == model.metadata.name:
-                    slices.append(_slice_on(obj, name))
+            slices += slices_of_copy(workload.related, model, node)
     return made, slices
-
-
-def _slice_on(slice_: ResourceSlice, name: str) -> ResourceSlice:
-    """The same devices on another node."""
-    spec, old = slice_.spec, slice_.spec.node_name
-    pool = name if spec.pool.name == old else f"{spec.pool.name}-on-{name}"
-    pool_ = msgspec.structs.replace(spec.pool, name=pool)
-    meta_name = f"{slice_.metadata.name}-on-{name}"
-    meta = msgspec.structs.replace(slice_.metadata, name=meta_name, uid=meta_name)
-    spec = msgspec.structs.replace(spec, node_name=name, pool=pool_)
-    return msgspec.structs.replace(slice_, metadata=meta, spec=spec)
 
 
 def _commonest(nodes: Sequence[Node]) -> Node:

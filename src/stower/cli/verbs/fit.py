@@ -1,5 +1,6 @@
-"""stower fit: counts how many copies of a pod fit on a cluster, and names what runs out first."""
+"""stower fit: counts how many copies of a pod or of a mix fit, or how many nodes a load needs."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,9 +9,14 @@ from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.configuration_files import InputError
 from stower.cli.engine_inputs import Config, engine_of
-from stower.cli.inputs import load
-from stower.cli.output import Output, bad_input, console, emit, progress, table
-from stower.sim.capacity import Fit, fit
+from stower.cli.fit_inputs import read_mix, read_node_template, with_copies
+from stower.cli.fit_printer import print_demand, print_fit
+from stower.cli.inputs import LoadedWorkload
+from stower.cli.output import Output, bad_input, emit, failure, progress
+from stower.model.errors import InvalidObject
+from stower.sim.capacity import fit
+from stower.sim.node_demand import NodeTemplate, nodes_needed
+from stower.sim.workload import Workload
 
 NAME = "fit"
 WATCHED = True
@@ -23,15 +29,34 @@ Examples:
 
   stower fit pod.yaml cluster.yaml --most 500 --output json
 
-Pending pods of the cluster are placed first. No pod is preempted. Drivers are not simulated: a pod
-whose devices are negotiated does not fit. The exit code is 1 if no copy fits.
+  stower fit --pod web.yaml=10 --pod database.yaml cluster.yaml
+
+  stower fit --until-full --node-template large.yaml --pod web.yaml=200 cluster.yaml
+
+A manifest is that of a pod, or of a workload object such as a Deployment, which stands for one of
+its pods. With --pod, whole mixes are counted. With --until-full, nodes like the template are added
+until the pods that wait and those of --pod have a place; the template is a manifest of a node or
+the name of one of the cluster. Pending pods of the cluster are placed first. No pod is preempted.
+Drivers are not simulated: a pod whose devices are negotiated does not fit. The exit code is 1 if no
+copy fits, or if pods wait however many nodes are added.
 """
-NODES_SHOWN = 10
 
 
 def run(
-    pod: Annotated[str, typer.Argument(metavar="POD", help="Manifest of one pod.")],
+    pod: Annotated[
+        str, typer.Argument(metavar="[POD]", help="Manifest of one pod; none with --pod.")
+    ] = "",
     inputs: Inputs = None,
+    pods: Annotated[
+        list[str] | None,
+        typer.Option("--pod", metavar="FILE[=N]", help="N copies of this pod in a mix."),
+    ] = None,
+    until_full: Annotated[
+        bool, typer.Option("--until-full", help="Count the nodes that the pods need.")
+    ] = False,
+    node_template: Annotated[
+        str, typer.Option(metavar="FILE|NODE", help="The node to add, for --until-full.")
+    ] = "",
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -39,37 +64,53 @@ def run(
     most: Annotated[int, typer.Option(min=1, help="Maximum number of copies to try.")] = 10_000,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Show how many copies of a pod fit, and what runs out first."""
-    cluster = cluster_of(inputs, kubeconfig, context, state)
+    """Show how many copies of a pod fit, or how many nodes a load needs."""
+    if until_full != bool(node_template):
+        raise bad_input("--until-full and --node-template: want both or none")
+    if pods or until_full:
+        inputs = [*([pod] if pod else []), *(inputs or [])] or None
+    elif not pod:
+        raise bad_input("no pod is given: want a manifest, or --pod FILE=N")
+    cluster = cluster_of(inputs, kubeconfig, context, state, nodeless=until_full)
     try:
-        pods = load([pod], beside=cluster).workload
-        given = [*(arrival.pod for arrival in pods.arrivals), *pods.placed]
-        if len(given) != 1:
-            raise bad_input(f"{pod}: got {len(given)} pods, want one")
+        mix, related = read_mix(pods or ([] if until_full else [pod]), cluster)
+        if until_full:
+            template = read_node_template(node_template, cluster)
+            workload = with_copies(cluster.workload, mix, related)
+            _run_demand(cluster, config, workload, template, output)
+            return
     except InputError as error:
         raise bad_input(str(error)) from None
     engine = engine_of(config, cluster.built, drivers=False)
     with progress("fit"):
-        found = fit(cluster.workload, engine, given[0], most, pods.related)
+        found = fit(cluster.workload, engine, mix, most, related)
     if output is Output.TABLE:
-        _print(found, most)
+        print_fit(found, most)
     else:
         emit(found, output)
     if not found.fits:
         raise typer.Exit(1)
 
 
-def _print(found: Fit, most: int) -> None:
-    out = console()
-    more = f" (at most {most:,} were tried)" if found.fits == most else ""
-    out.print(f"{found.fits:,} more fit{more}.")
-    if found.message:
-        out.print(f"The next copy: {found.message}")
-    if found.by_node:
-        nodes = table("Copies by node", "node", "pods", right=("pods",))
-        ordered = sorted(found.by_node.items(), key=lambda item: (-item[1], item[0]))
-        for name, count in ordered[:NODES_SHOWN]:
-            nodes.add_row(name, f"{count:,}")
-        out.print(nodes)
-        if len(ordered) > NODES_SHOWN:
-            out.print(f"and {len(ordered) - NODES_SHOWN:,} more nodes")
+def _run_demand(
+    cluster: LoadedWorkload,
+    config: Path | None,
+    workload: Workload,
+    template: NodeTemplate,
+    output: Output,
+) -> None:
+    if not workload.arrivals:
+        raise bad_input("--until-full: no pod waits: want pending pods, or --pod FILE=N")
+    try:
+        with progress("fit") as update:
+            found = nodes_needed(
+                workload, template, lambda: engine_of(config, cluster.built, drivers=False), update
+            )
+    except InvalidObject as error:
+        raise failure(str(error)) from None
+    if output is Output.TABLE:
+        print_demand(found)
+    else:
+        emit(found, output)
+    if found.unplaced:
+        raise typer.Exit(1)
