@@ -14,6 +14,7 @@ from stower.cli.explanation_output import ExplainedPod
 from stower.engine.explain.group_explanation import GroupExplanation
 from stower.sim.capacity import Drain, Fit
 from stower.sim.node_demand import Demand
+from stower.sim.rebalance_steps import Plan
 from stower.sim.what_if import Comparison
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "schemas"
@@ -25,6 +26,7 @@ DOCUMENTS: Final[tuple[tuple[str, str, type], ...]] = (
     ("what-if", "stower what-if", Comparison),
     ("fit", "stower fit", Fit),
     ("fit-until-full", "stower fit --until-full", Demand),
+    ("rebalance", "stower rebalance", Plan),
     ("drain-check", "stower drain-check", Drain),
 )
 

@@ -37,6 +37,7 @@ VERBS: Final = {
     "hub": "Compare waits and node hours of placement policies on simulated days of a JupyterHub.",
     "sweep": "Simulate workloads under configurations with many seeds, and compare the results.",
     "fit": "Show how many copies of a pod fit, or how many nodes a load needs.",
+    "rebalance": "Propose few moves that let pods that wait run, or that empty nodes.",
     "drain-check": "Show where the pods of a node would go after a drain, and which fit nowhere.",
     "explain": "Show why a pod or group is placed or not, and the smallest change to schedule it.",
     "replay": "Replay a recording and compare the writes, or show it in the dashboard (--port).",

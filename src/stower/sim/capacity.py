@@ -77,7 +77,7 @@ def fit(
     by_node, by_pod = Counter[str](), {pod.key: 0 for pod, _ in mix}
     for i in range(most):
         for pod in (pod for pod, count in mix for _ in range(count)):
-            copy = _make_pending(pod, f"{pod.metadata.name or 'pod'}-copy-{by_pod[pod.key]}")
+            copy = make_pending(pod, f"{pod.metadata.name or 'pod'}-copy-{by_pod[pod.key]}")
             decision = tried.place(*tried.world.recreate(pod, copy))
             if decision is None:
                 return Fit(i, by_node, _describe_skipped(pod), {}, by_pod, pod.key)
@@ -111,9 +111,7 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
     moves, stuck = {}, {}
     leaving = [entry.pod for entry in free]
     coming = [
-        tried.world.recreate(
-            pod, _make_pending(pod, pod.metadata.name, f"{pod.metadata.uid}-moved")
-        )
+        tried.world.recreate(pod, make_pending(pod, pod.metadata.name, f"{pod.metadata.uid}-moved"))
         for pod in leaving
     ]
     for pod in leaving:
@@ -135,7 +133,7 @@ def describe_rejection(decision: Decision) -> str:
     return decision.message if decision.diagnosis is None else decision.diagnosis.message()
 
 
-def _make_pending(pod: Pod, name: str, uid: str = "") -> Pod:
+def make_pending(pod: Pod, name: str, uid: str = "") -> Pod:
     """A new pod like this one."""
     meta = msgspec.structs.replace(
         pod.metadata, name=name, uid=uid or name, deletion_timestamp=None

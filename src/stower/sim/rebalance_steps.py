@@ -1,0 +1,225 @@
+"""Tries the moves of a plan one after the other in a world, and returns them as steps that a person
+or a script carries out: cordon, evict, uncordon.
+
+The node that pods leave is cordoned meanwhile, so that they do not come back to it. A plan whose
+pods end elsewhere than planned is told as it went; moves that leave a pod without a node are not
+proposed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from stower.engine.engine import Engine
+from stower.framework.decisions import Decision
+from stower.framework.events import Hold, Listed, WatchType
+from stower.model.kinds import Pod
+from stower.sim.capacity import describe_rejection, make_pending
+from stower.sim.rebalance import Relocation, RelocationSearch
+from stower.sim.workload import Workload
+from stower.sim.world import World
+from stower.state.pod_entry import PodEntry
+
+MOVES_MAX: Final = 100  # of one plan, where nothing is said
+
+
+class Step(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One step. `node`: the node that is cordoned or uncordoned, or that the pod leaves; `pod`,
+    `to`: the pod that is evicted, and the node that it got when the step was tried."""
+
+    action: Literal["cordon", "evict", "uncordon"]
+    node: str
+    pod: str = ""
+    to: str = ""
+
+
+class Unplaced(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod that waits after the plan, too, and why."""
+
+    pod: str
+    why: str
+
+
+class Plan(msgspec.Struct, frozen=True, rename="camel"):
+    """Steps that let pods that wait run, or that empty nodes. `moves`: evictions; `bound`: no plan
+    for the same pods or number of nodes has fewer; `places`: the nodes of pods that waited;
+    `emptied`: nodes without pods but those that belong to them; `unplaced`: pods that still wait;
+    `searched`: sets of pods that were tried; `kept`: why pods do not move, by key."""
+
+    steps: tuple[Step, ...]
+    moves: int
+    bound: int
+    places: dict[str, str]
+    emptied: tuple[str, ...]
+    unplaced: tuple[Unplaced, ...]
+    searched: int
+    kept: dict[str, str]
+
+
+def plan_placements(
+    workload: Workload,
+    build: Callable[[], Engine],
+    only: Callable[[Pod], bool] = lambda pod: True,
+    moves_max: int = MOVES_MAX,
+) -> Plan:
+    """Returns moves that let the pods that wait run, those of the highest priority first. `only`:
+    which pods; `build` makes an engine for each try."""
+    engine = _engine_of(workload, build())
+    state = engine.state
+    waiting = [e for e in state.pods.values() if e.row < 0 and only(e.pod)]
+    waiting = [e for e in waiting if not (e.pod.spec.scheduling_gates or e.is_deletion_pending)]
+    order = {arrival.pod.metadata.uid: i for i, arrival in enumerate(workload.arrivals)}
+    waiting.sort(key=lambda e: (-e.pod.priority, order.get(e.uid, 0)))
+    search = RelocationSearch(engine)
+    bounds = {entry.uid: search.fewest_to_leave(entry) for entry in waiting}
+    found: list[Relocation] = []
+    count = 0
+    with state.trial():
+        for _, relocation in search.place(waiting):
+            if relocation and relocation.moves and count + len(relocation.moves) <= moves_max:
+                found.append(relocation)
+                count += len(relocation.moves)
+        names = [state.node_names[r.row] for r in found]
+    tried = _try_all(workload, build, found, names, state.node_names, is_uncordoned=True)
+    arrived = {arrival.pod.metadata.uid: arrival.pod.key for arrival in workload.arrivals}
+    places = {key: tried.places[uid] for uid, key in arrived.items() if uid in tried.helped}
+    unplaced = [
+        Unplaced(entry.pod.key, tried.why.get(entry.uid, "no moves were found after which it fits"))
+        for entry in waiting
+        if not tried.places.get(entry.uid)
+    ]
+    bound = max((bounds.get(uid, 0) for uid in tried.helped), default=0)
+    return Plan(
+        tried.steps, tried.moves, bound, places, (), tuple(unplaced), search.searched, search.kept
+    )
+
+
+def plan_empty_nodes(workload: Workload, build: Callable[[], Engine], count: int) -> Plan:
+    """Returns moves that empty so many nodes, or fewer where no more can be."""
+    engine = _engine_of(workload, build())
+    search = RelocationSearch(engine)
+    counts = search.fewest_on_nodes()
+    with engine.state.trial():
+        found = search.empty(count)
+        names = [engine.state.node_names[r.row] for r in found]
+    bound = sum(counts[: len(found)])
+    tried = _try_all(workload, build, found, names, engine.state.node_names, is_uncordoned=False)
+    return Plan(
+        tried.steps, tried.moves, bound, {}, tuple(tried.emptied), (), search.searched, search.kept
+    )
+
+
+def _engine_of(workload: Workload, engine: Engine) -> Engine:
+    """An engine that knows the workload and schedules nothing."""
+    pods = (*workload.placed, *(arrival.pod for arrival in workload.arrivals))
+    engine.step(Hold(True), 0)
+    engine.step(Listed((*workload.related, *workload.nodes, *pods)), 0)
+    return engine
+
+
+class _Tried:
+    """The steps that were tried in a world. `places`: nodes of pods that waited, by uid; `why`: why
+    they have none; `helped`: uids of pods that run and did not before the first step; `emptied`:
+    names of nodes."""
+
+    def __init__(self, workload: Workload, engine: Engine) -> None:
+        self.steps: tuple[Step, ...] = ()
+        self.moves = 0
+        self.emptied: list[str] = []
+        self.helped: set[str] = set()
+        self.why: dict[str, str] = {}
+        self.places: dict[str, str] = {}
+        self._last: dict[str, Decision] = {}
+        self._nodes = {node.metadata.name: node for node in workload.nodes}
+        self._asked = [arrival.pod.metadata.uid for arrival in workload.arrivals]
+        self._world = World(engine, lambda decision: self._last.update({decision.uid: decision}))
+        pods = (*workload.placed, *(arrival.pod for arrival in workload.arrivals))
+        self._world.start(workload.nodes, pods, workload.related)
+        self._settle()
+        self._at_first = self._placed()
+
+    def run(self, found: Relocation, node_names: Sequence[str], is_uncordoned: bool) -> bool:
+        """Tries the steps of one relocation; returns whether all of its pods have a node then."""
+        last_rows = {move.from_row: i for i, move in enumerate(found.moves)}
+        main = node_names[found.row]  # to which nobody is to come meanwhile
+        steps = [Step("cordon", main)]
+        self._cordon(main, True)
+        is_good, before = True, self._placed()
+        for i, move in enumerate(found.moves):
+            name = node_names[move.from_row]
+            if all(step.node != name for step in steps):
+                steps.append(Step("cordon", name))
+                self._cordon(name, True)
+            target = self._evict(move.entry)
+            steps.append(Step("evict", name, move.entry.pod.key, target))
+            is_good &= bool(target)
+            if is_uncordoned and last_rows[move.from_row] == i:
+                steps.append(Step("uncordon", name))
+                self._cordon(name, False)
+        self._settle()
+        if is_uncordoned:  # also if it is another pod than planned
+            is_good &= before < self._placed()
+        if is_good:
+            self.steps += tuple(steps)
+            self.moves += len(found.moves)
+            self.emptied += [] if is_uncordoned else [main]
+        return is_good
+
+    def finish(self) -> None:
+        """Records where the pods that waited are."""
+        self.helped = self._placed() - self._at_first
+        for uid in self._asked:
+            self.places[uid] = self._node_of(uid)
+            decision = self._last.get(uid)
+            if decision is not None and not self.places[uid]:
+                self.why[uid] = describe_rejection(decision)
+
+    def _placed(self) -> set[str]:
+        return {uid for uid in self._asked if self._node_of(uid)}
+
+    def _node_of(self, uid: str) -> str:
+        pod = self._world.pods.get(uid)
+        return pod.spec.node_name if pod is not None else ""
+
+    def _cordon(self, name: str, is_cordoned: bool) -> None:
+        known = self._nodes[name]
+        spec = msgspec.structs.replace(known.spec, unschedulable=is_cordoned)
+        self._nodes[name] = msgspec.structs.replace(known, spec=spec)
+        self._world.apply_change(WatchType.MODIFIED, self._nodes[name])
+
+    def _evict(self, entry: PodEntry) -> str:
+        """Has a pod leave, and its controller make it again; returns its node then."""
+        pod = entry.pod
+        again = make_pending(pod, pod.metadata.name, f"{pod.metadata.uid}-moved")
+        made, claims = self._world.recreate(pod, again)
+        self._world.delete_pod(pod.metadata.uid)
+        for claim in claims:
+            self._world.apply_change(WatchType.ADDED, claim)
+        self._world.add_pod(made)
+        self._settle()
+        return self._node_of(made.metadata.uid)
+
+    def _settle(self) -> None:
+        self._world.settle()
+        limits = self._world.engine.limits
+        self._world.advance(self._world.now_ns + 2 * limits.backoff_max_ns)
+
+
+def _try_all(
+    workload: Workload,
+    build: Callable[[], Engine],
+    found: list[Relocation],
+    names: Sequence[str],
+    node_names: Sequence[str],
+    is_uncordoned: bool,
+) -> _Tried:
+    """Tries all relocations in their order; without one that does not work, all are tried again."""
+    left = list(found)
+    while True:
+        tried = _Tried(workload, build())
+        bad = next((r for r in left if not tried.run(r, node_names, is_uncordoned)), None)
+        if bad is None:
+            tried.finish()
+            return tried
+        left.remove(bad)
