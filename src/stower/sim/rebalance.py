@@ -112,6 +112,21 @@ class RelocationSearch:
         known = bounds[bounds >= 0]
         return int(known.min()) if len(known) else -1
 
+    def fewest_for(self, entries: Sequence[PodEntry]) -> int:
+        """Returns a lower bound of the moves that let all of these pods run. A move on a node makes
+        room for so many of them, in a resource of which no node has enough for the smallest."""
+        fewest = max((self.fewest_to_leave(entry) for entry in entries), default=0)
+        state = self._state
+        requests = [dict(entry.shape.requests) for entry in entries]
+        for column in requests[0] if requests else ():
+            smallest = min(amounts.get(column, 0) for amounts in requests)
+            free = (column.allocatable - column.requested)[: state.row_limit]
+            if smallest and int(free[state.present[: state.row_limit]].max(initial=0)) < smallest:
+                placed = (e for e in state.pods.values() if e.row >= 0)
+                largest = max((dict(e.shape.usage).get(column, 0) for e in placed), default=0)
+                fewest = max(fewest, -(-len(entries) // (largest // smallest + 1)))
+        return fewest
+
     def fewest_on_nodes(self) -> list[int]:
         """Returns the numbers of pods on nodes that could be emptied, the smallest first. The sum
         of the first k is a lower bound of the moves that empty k nodes."""

@@ -72,7 +72,6 @@ def plan_placements(
     order = {arrival.pod.metadata.uid: i for i, arrival in enumerate(workload.arrivals)}
     waiting.sort(key=lambda e: (-e.pod.priority, order.get(e.uid, 0)))
     search = RelocationSearch(engine)
-    bounds = {entry.uid: search.fewest_to_leave(entry) for entry in waiting}
     found: list[Relocation] = []
     count = 0
     with state.trial():
@@ -89,7 +88,7 @@ def plan_placements(
         for entry in waiting
         if not tried.places.get(entry.uid)
     ]
-    bound = max((bounds.get(uid, 0) for uid in tried.helped), default=0)
+    bound = search.fewest_for([e for e in state.pods.values() if e.uid in tried.helped])
     return Plan(
         tried.steps, tried.moves, bound, places, (), tuple(unplaced), search.searched, search.kept
     )
