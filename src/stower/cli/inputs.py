@@ -97,6 +97,8 @@ class LoadedWorkload(msgspec.Struct):
     owners: Sequence["WorkloadObject"] = ()
     created: Mapping[str, int] = {}
     """How many pods were created for workload objects, by kind of these."""
+    recorded_nodes: Mapping[str, str] = {}
+    """Of a recording, by uid: the node that each pod had last, "" for none."""
 
 
 class _Reader:
@@ -328,7 +330,8 @@ def load(
             told = read_recorded_workload(Path(recordings[0]))
         except InvalidObject as error:
             raise InputError(f"{recordings[0]}: {error}") from None
-        return LoadedWorkload(told.end if at_end else told.history, [], {}, told.built)
+        work = told.end if at_end else told.history
+        return LoadedWorkload(work, [], {}, told.built, recorded_nodes=told.nodes)
     reader = _Reader(beside)
     for found in raw_objects(inputs):
         reader.take(found.where, found.data, found.created_s, found.deleted_s)

@@ -7,7 +7,7 @@ to the caller that runs the workload. The simulation repeats the work of provisi
 volumes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,11 +33,14 @@ DELETE: Final = b'"write":"DeletePod"'
 
 
 class RecordedWorkload(msgspec.Struct, frozen=True):
-    """The history, how things stood at its end, and how the engine was built."""
+    """The history, how things stood at its end, and how the engine was built. `nodes`: the node
+    that each pod had last, "" for none, by the uid of the pod, or of that in whose place it was
+    made."""
 
     history: Workload
     end: Workload
     built: Engine
+    nodes: Mapping[str, str] = {}
 
 
 class _Write(msgspec.Struct):
@@ -74,6 +77,7 @@ class _History:
         self._instead_of: dict[str, Pod] = {}
         self._placed_ns: dict[str, int] = {}  # when those got their node
         self.lasts_ns: dict[str, int] = {}  # how long they ran, by the uid of the first
+        self.nodes: dict[str, str] = {}  # the last that pods had, by the uid of the first
         self._begun_ns = 0
 
     def take(self, told: RecordedEvent) -> None:
@@ -101,6 +105,8 @@ class _History:
             for obj in now.values():
                 if isinstance(obj, Pod) and not obj.spec.node_name:
                     self.lives[obj.metadata.uid] = _Life(obj, at_ns)
+                if isinstance(obj, Pod):
+                    self.nodes[obj.metadata.uid] = obj.spec.node_name
             return
         for key, obj in [*self.objects.items()]:
             found = now.get(key)
@@ -141,6 +147,9 @@ class _History:
 
     def _pod(self, type: WatchType, known: Pod | None, pod: Pod, at_ns: int) -> None:
         uid = pod.metadata.uid
+        first = self._instead_of.get(uid, pod)
+        if uid not in self._theirs or first is not pod:
+            self.nodes[first.metadata.uid] = pod.spec.node_name
         if uid in self._theirs:
             self._in_place(type, known, pod, at_ns)
             return
@@ -149,7 +158,9 @@ class _History:
             owner = pod.metadata.controller_uid
             if self._owed.get(owner):
                 self._theirs.add(uid)
-                self._instead_of[uid] = self._owed[owner].pop(0)
+                first = self._instead_of[uid] = self._owed[owner].pop(0)
+                self.nodes.pop(uid, None)
+                self.nodes[first.metadata.uid] = ""
             else:
                 self.lives[uid] = _Life(pod, at_ns)
         elif life is None:
@@ -252,7 +263,7 @@ def read_recorded_workload(path: Path) -> RecordedWorkload:
             built = built or line
     if built is None or history.first is None:
         raise InvalidObject("file", "no list of objects", "a recording with such a list")
-    return RecordedWorkload(history.workload(), history.end(), built)
+    return RecordedWorkload(history.workload(), history.end(), built, history.nodes)
 
 
 def _writes(told: RecordedEvent) -> list[_Write]:

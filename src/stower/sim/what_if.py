@@ -22,6 +22,7 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import PodStatus
 from stower.sim.claim_lifecycle import release_claim
+from stower.sim.costs import node_hours
 from stower.sim.node_copies import copy_of_node, slices_of_copy
 from stower.sim.node_pods import belongs_to_node, pods_of_node
 from stower.sim.recorded_drivers import RecordedDriver
@@ -43,7 +44,9 @@ class Edit(msgspec.Struct, frozen=True):
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     """What came of one run. Each pod is one of `running` (it has a node), `ended` (it had one until
-    it went), `pending`, and `lost`: evicted, or gone without ever having had a node."""
+    it went), `pending`, and `lost`: evicted, or gone without ever having had a node. `removed`:
+    pods that the change removes, which are none of these. `node_hours`, `cost`: of all nodes, for
+    the time of a recording, else for an hour."""
 
     nodes: int
     empty_nodes: int
@@ -56,6 +59,11 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     use: tuple[Use, ...]
     waited_seconds: float
     """How long pods waited for their node, all together."""
+    still_waiting_seconds: float = 0.0
+    """How long pods have waited that have no node at the end, all together."""
+    removed: int = 0
+    node_hours: float = 0.0
+    cost: float | None = None
 
 
 class Difference(msgspec.Struct, frozen=True, rename="camel"):
@@ -68,7 +76,9 @@ class Difference(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Comparison(msgspec.Struct, frozen=True, rename="camel"):
-    """Both runs, and each pod that fares otherwise."""
+    """Both runs, and each pod that fares otherwise. `unlike`: pods that the run without the change
+    has elsewhere (`after`) than they were (`before`); `forced_moves`: with --minimal, moves of pods
+    that had a node."""
 
     before: Outcome
     after: Outcome
@@ -79,6 +89,8 @@ class Comparison(msgspec.Struct, frozen=True, rename="camel"):
     added: tuple[Difference, ...]
     removed: tuple[Difference, ...]
     evicted: tuple[str, ...]
+    unlike: tuple[Difference, ...] = ()
+    forced_moves: int | None = None
 
 
 def edited(workload: Workload, edit: Edit) -> Workload:
@@ -147,8 +159,11 @@ def compare(
     after: tuple[Workload, Engine],
     progress: Callable[[int, int], None] | None = None,
     drivers: Sequence[RecordedDriver] = (),
+    nodes_were: Mapping[str, str] | None = None,
+    prices: Callable[[Node], float] | None = None,
 ) -> Comparison:
-    """Run both. `drivers`: allocate what is negotiated, in both runs."""
+    """Run both. `drivers`: allocate what is negotiated, in both runs; `nodes_were`: by uid, where
+    pods were in truth, "" for nowhere; `prices`: of a node, for an hour."""
     total = len(before[0].arrivals) + len(after[0].arrivals)
     done = 0
 
@@ -180,10 +195,26 @@ def compare(
         else:
             moved.append(difference)
     evicted = {pod.key for pod in will.world.evicted} - {pod.key for pod in was.world.evicted}
+    outcome = will.outcome(prices)
+    outcome = msgspec.structs.replace(outcome, removed=len(removed))
     return Comparison(
-        was.outcome(), will.outcome(), tuple(moved), tuple(placed), tuple(pending), tuple(lost),
-        tuple(added), tuple(removed), tuple(sorted(evicted)),
+        was.outcome(prices), outcome, tuple(moved), tuple(placed), tuple(pending), tuple(lost),
+        tuple(added), tuple(removed), tuple(sorted(evicted)), was.unlike(nodes_were or {}),
     )  # fmt: skip
+
+
+def settled(workload: Workload, engine: Engine) -> Workload:
+    """The workload once all pods that can have a node have it: these pods run, the others wait."""
+    run = _Run(workload, engine, lambda _: None, ())
+    pods = [*run.world.pods.values()]
+    waiting = tuple(Arrival(pod) for pod in pods if not pod.spec.node_name)
+    related = tuple(obj for obj in workload.related if not isinstance(obj, ResourceClaim))
+    return msgspec.structs.replace(
+        workload,
+        placed=tuple(pod for pod in pods if pod.spec.node_name),
+        arrivals=waiting,
+        related=(*related, *run.world.claims),
+    )
 
 
 class _Run:
@@ -199,6 +230,7 @@ class _Run:
         self._last: dict[str, Decision] = {}
         self._waited_ns: dict[str, int] = {}
         self._came_ns = {a.pod.metadata.uid: a.at_ns for a in workload.arrivals}
+        self._workload = workload
         self._node_of: dict[str, str] = {}
         others = (h.object for h in workload.happened if isinstance(h.object, Pod))
         pods = (*workload.placed, *(a.pod for a in workload.arrivals), *others)
@@ -255,8 +287,25 @@ class _Run:
         """Who waits, by uid."""
         return {_find_original_uid(pod.metadata.uid) for pod in self.world.list_pending()}
 
-    def outcome(self) -> Outcome:
-        """In figures."""
+    def unlike(self, nodes_were: Mapping[str, str]) -> tuple[Difference, ...]:
+        """The pods that are elsewhere than they were in truth."""
+        nodes, why = self.find_nodes(), self.describe_waiting()
+        found = [
+            Difference(self.keys[uid], node, nodes[uid], "" if nodes[uid] else why.get(uid, ""))
+            for uid, node in nodes_were.items()
+            if uid in nodes and nodes[uid] != node
+        ]
+        return tuple(sorted(found, key=lambda one: one.pod))
+
+    def outcome(self, prices: Callable[[Node], float] | None = None) -> Outcome:
+        """In figures. `prices`: of a node, for an hour."""
+        end_ns = self.world.now_ns
+        waiting = {_find_original_uid(pod.metadata.uid) for pod in self.world.list_pending()}
+        still_ns = sum(max(0, end_ns - self._came_ns.get(uid, end_ns)) for uid in waiting)
+        hours = node_hours(self._workload, end_ns)
+        cost = None
+        if prices is not None:
+            cost = round(sum(prices(node) * hours_of for node, hours_of in hours), 4)
         state, fates = self.world.engine.state, self.find_nodes()
         now = {_find_original_uid(pod.metadata.uid) for pod in self.world.pods.values()}
         pending = len(self.world.list_pending())
@@ -273,6 +322,9 @@ class _Run:
             evictions=len(self.world.evicted),
             use=use_of(state),
             waited_seconds=round(sum(self._waited_ns.values()) / 1e9, 3),
+            still_waiting_seconds=round(still_ns / 1e9, 3) if self._workload.is_history else 0.0,
+            node_hours=round(sum(hours_of for _, hours_of in hours), 4),
+            cost=cost,
         )
 
 

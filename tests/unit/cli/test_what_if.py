@@ -111,7 +111,8 @@ profiles:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "no change is given"),
+        (["--minimal", "--anew"], "--minimal and --anew"),
+        (["--cost", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
         (["--add-nodes", "many"], "--add-nodes: got 'many', want N or N=NODE"),
         (["--add-nodes", "0"], "--add-nodes: got '0'"),
         (["--add-nodes", "1=n9"], 'node: got "n9", want one of the 2 nodes given'),
@@ -387,3 +388,86 @@ def test_a_pod_that_is_lost_is_not_said_to_wait(tmp_path: Path) -> None:
     assert [("default/a", "deleted before it had a node")] == [
         (each["pod"], each["why"]) for each in found["newlyLost"]
     ]
+
+
+# What was, what it costs, what has to move
+
+
+def test_pods_that_were_elsewhere_are_named(cluster: Path) -> None:
+    """Of a cluster, the pods that the scheduler would place and that had no node."""
+    found = ask(cluster, "--delete", "pod/default/a-1")
+    assert [] == found["unlike"]
+    cluster.write_text(cluster.read_text().replace('"3"', '"500m"'))
+    found = ask(cluster)
+    assert [("default/b-1", "", "n2")] == [
+        (one["pod"], one["before"], one["after"]) for one in found["unlike"]
+    ]
+    run = stower("what-if", str(cluster))
+    assert "Elsewhere without the change: 1" in run.stdout
+
+
+def test_a_recording_is_run_as_it_was(tmp_path: Path) -> None:
+    made, recording = tmp_path / "made.ndjson", tmp_path / "run.ndjson.zst"
+    arguments = ("--nodes", "6", "--pods", "60", "--until", "1h", "--lifetime", "lognormal:5m")
+    made.write_text(stower("generate", *arguments).stdout)
+    run = stower("simulate", str(made), "--timed", "--record", str(recording))
+    assert 0 == run.exit_code, run.stderr
+    found = ask(recording)
+    assert [] == found["unlike"]
+    assert 0 < found["before"]["nodeHours"] == found["after"]["nodeHours"]
+    more = ask(recording, "--add-nodes", "2")
+    hours = more["before"]["nodeHours"] / more["before"]["nodes"]
+    more_hours = more["after"]["nodeHours"] - more["before"]["nodeHours"]
+    assert more_hours == pytest.approx(2 * hours, rel=0.01)
+
+
+PRICES = """
+apiVersion: stower.dev/v1
+kind: Prices
+labels:
+- {key: kind, value: large, pricePerHour: 2.5}
+resources: {cpu: 0.25}
+"""
+
+
+def test_a_change_has_its_price(cluster: Path, tmp_path: Path) -> None:
+    """By label, else by resource: a CPU."""
+    prices, more = tmp_path / "prices.yaml", tmp_path / "more.json"
+    prices.write_text(PRICES)
+    large = node("n3")
+    large["metadata"]["labels"] = {"kind": "large"}
+    more.write_text(json.dumps(large))
+    found = ask(cluster, "--add", str(more), "--cost", str(prices))
+    cpus = int(large["status"]["allocatable"]["cpu"])
+    assert 2 * cpus * 0.25 == found["before"]["cost"]
+    assert 2.5 == found["after"]["cost"] - found["before"]["cost"]
+    assert (2, 3) == (found["before"]["nodeHours"], found["after"]["nodeHours"])
+    prices.write_text(PRICES.replace("cpu", "nvidia.com/gpu"))
+    run = stower("what-if", str(cluster), "--cost", str(prices))
+    assert (2, True) == (run.exit_code, "prices of node n1" in run.stderr)
+    prices.write_text(PRICES.replace("Prices", "Price"))
+    run = stower("what-if", str(cluster), "--cost", str(prices))
+    assert (2, True) == (run.exit_code, "kind" in run.stderr)
+
+
+def test_only_what_has_to_move_moves(tmp_path: Path) -> None:
+    """The pod that waited has a node in both runs, and the change moves one that had one."""
+    path = tmp_path / "cluster.json"
+    objects = [node("n1"), node("n2"), node("n3"), pod("a", "1", on="n1"), pod("b", "1", on="n2"),
+               pod("w", "500m")]  # fmt: skip
+    path.write_text("\n".join(json.dumps(o) for o in objects))
+    found = ask(path, "--remove-node", "n1", "--minimal")
+    moves = pairs(found, "moved")
+    assert "default/a" in moves
+    assert len(moves) == found["forcedMoves"]
+    assert "default/b" not in moves
+    assert 0 == ask(path, "--add-nodes", "3", "--minimal")["forcedMoves"]
+    run = stower("what-if", str(path), "--remove-node", "n1", "--minimal")
+    assert "Moved by the change, or without a node after it: " in run.stdout
+
+
+def test_a_pod_that_the_change_removes_is_no_gain(cluster: Path) -> None:
+    found = ask(cluster, "--delete", "pod/default/b-1")
+    assert (0, 1) == (found["before"]["removed"], found["after"]["removed"])
+    assert [] == found["newlyPlaced"]
+    assert ["default/b-1"] == [one["pod"] for one in found["removed"]]

@@ -1,22 +1,31 @@
 """stower what-if: simulates a cluster with and without a change, and prints the differences."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
-from stower.cli.configuration_files import InputError
+from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.inputs import LoadedWorkload, load
-from stower.cli.output import Output, amount, bad_input, console, emit, progress, table
+from stower.cli.output import (
+    Output,
+    bad_input,
+    emit,
+    progress,
+)
 from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.view_plots import plot_compared
+from stower.cli.what_if_printer import print_comparison
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject
+from stower.sim.costs import Prices, read_prices
 from stower.sim.recorded_drivers import recorded_drivers, without_negotiations
-from stower.sim.what_if import Comparison, Difference, Edit, compare, edited
+from stower.sim.what_if import Comparison, Edit, compare, edited, settled
 
 NAME = "what-if"
 WATCHED = True
@@ -33,12 +42,17 @@ Examples:
 
   stower what-if stower.ndjson.zst --add pods.yaml --delete pod/default/web-1
 
-The cluster itself is not changed. It is simulated twice, as it is and with the change; a recording
-is simulated with all its external events. Pods that have a node keep it, unless the node is removed
-or --anew is given. Drivers allocate devices where their recorded answers and allocations show that
-they can; without such answers, a pod whose devices must be negotiated stays pending.
+  stower what-if --remove-node node-7 --minimal --cost prices.yaml
+
+Without a change, the run is compared with what was. The cluster itself is not changed. It is
+simulated twice, as it is and with the change; a recording is simulated with all its external
+events. Pods that have a node keep it, unless the node is removed or --anew is given. Drivers
+allocate devices where their recorded answers and allocations show that they can; without such
+answers, a pod whose devices must be negotiated stays pending. Pods that the run without the change
+has elsewhere than they were are listed. With --minimal, all pods keep their nodes but those that
+the change moves, which are counted; of a recording, its end is looked at. Prices are per node and
+hour (examples/prices.yaml).
 """
-SHOWN = 20
 
 
 def run(
@@ -72,6 +86,13 @@ def run(
     anew: Annotated[
         bool, typer.Option("--anew", help="Reschedule all pods, in both runs.")
     ] = False,
+    minimal: Annotated[
+        bool, typer.Option("--minimal", help="Move only pods that the change moves; count these.")
+    ] = False,
+    cost: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Prices of nodes per hour, by label or resource."),
+    ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
@@ -80,33 +101,72 @@ def run(
 ) -> None:
     """Show what would change with other nodes, objects or another configuration."""
     check_plot(plot_file)
-    if not (add_nodes or remove_node or add or delete or config or weight):
-        raise bad_input(
-            "no change is given: want --add-nodes, --remove-node, --add, --delete, --weight or "
-            "--config"
-        )
+    if minimal and anew:
+        raise bad_input("--minimal and --anew: want one of them")
     copies = tuple(_copies(text) for text in add_nodes or ())
-    cluster = cluster_of(inputs, kubeconfig, context, state, at_end=False)
-    added = _objects(add or [], cluster)
-    edit = Edit(copies, tuple(remove_node or ()), added, tuple(delete or ()), anew)
+    prices = None if cost is None else _prices(cost)
+    cluster = cluster_of(inputs, kubeconfig, context, state, at_end=minimal)
+    edit = Edit(
+        copies, tuple(remove_node or ()), _objects(add or [], cluster), tuple(delete or ()), anew
+    )
+    found = _compare(cluster, edit, config_now, config, weight or (), minimal, prices)
+    if plot_file is not None:
+        draw(lambda path: plot_compared(found, path), plot_file)
+    if output is Output.TABLE:
+        print_comparison(found)
+    else:
+        emit(found, output)
+
+
+def _compare(
+    cluster: LoadedWorkload,
+    edit: Edit,
+    config_now: Path | None,
+    config: Path | None,
+    weight: Sequence[str],
+    minimal: bool,
+    prices: Prices | None,
+) -> Comparison:
+    """Runs the cluster with and without the change."""
     built, workload = cluster.built, cluster.workload
     drivers = recorded_drivers(workload)
     if drivers:
         workload = without_negotiations(workload)
+    nodes_were = {} if edit.anew or config_now else _nodes_were(cluster)
+    price_of = None if prices is None else prices.of
     try:
-        before = edited(workload, Edit(anew=anew)), engine_of(config_now, built, bool(drivers))
-        other = engine_of(config or config_now, built, bool(drivers), weight or ())
+        if minimal:
+            workload = settled(workload, engine_of(config_now, built, bool(drivers)))
+        now = engine_of(config_now, built, bool(drivers))
+        before = edited(workload, Edit(anew=edit.anew)), now
+        other = engine_of(config or config_now, built, bool(drivers), weight)
         after = edited(workload, edit), other
+        with progress("what if") as update:
+            found = compare(before, after, update, drivers, nodes_were, price_of)
     except InvalidObject as error:
         raise bad_input(str(error)) from None
-    with progress("what if") as update:
-        found = compare(before, after, update, drivers)
-    if plot_file is not None:
-        draw(lambda path: plot_compared(found, path), plot_file)
-    if output is Output.TABLE:
-        _print(found)
-    else:
-        emit(found, output)
+    if not minimal:
+        return found
+    forced = len(found.moved) + len(found.newly_pending) + len(found.newly_lost)
+    return msgspec.structs.replace(found, forced_moves=forced)
+
+
+def _prices(path: Path) -> Prices:
+    try:
+        return read_prices(read_yaml_document(str(path)))
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    except InvalidObject as error:
+        raise bad_input(f"--cost {path}: {error}") from None
+
+
+def _nodes_were(cluster: LoadedWorkload) -> Mapping[str, str]:
+    """By uid, where pods were: as recorded, or as the cluster has them."""
+    if cluster.recorded_nodes:
+        return cluster.recorded_nodes
+    work = cluster.workload
+    pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
+    return {pod.metadata.uid: pod.spec.node_name for pod in pods}
 
 
 def _copies(text: str) -> tuple[int, str]:
@@ -130,71 +190,3 @@ def _objects(files: list[str], cluster: LoadedWorkload) -> tuple[ApiObject, ...]
         raise bad_input(str(error)) from None
     pods = (arrival.pod for arrival in found.arrivals)
     return (*found.nodes, *found.related, *found.placed, *pods)
-
-
-def _print(found: Comparison) -> None:
-    out = console()
-    figures = table("What if", "", "before", "after", right=("before", "after"))
-    was, will = found.before, found.after
-    for name, one, other in (
-        ("nodes", was.nodes, will.nodes),
-        ("empty nodes", was.empty_nodes, will.empty_nodes),
-        ("pods", was.pods, will.pods),
-        ("running", was.running, will.running),
-        ("ended", was.ended, will.ended),
-        ("pending", was.pending, will.pending),
-        ("lost", was.lost, will.lost),
-        ("evictions", was.evictions, will.evictions),
-    ):
-        figures.add_row(name, f"{one:,}", f"{other:,}")
-    if was.waited_seconds or will.waited_seconds:
-        figures.add_row(
-            "waiting time, total", f"{was.waited_seconds:,.1f} s", f"{will.waited_seconds:,.1f} s"
-        )
-    after = {use.resource: use for use in will.use}
-    for use in was.use:
-        other_use = after.get(use.resource)
-        text = f"{other_use.percent:.1f} %" if other_use is not None else "-"
-        figures.add_row(f"use of {use.resource}", f"{use.percent:.1f} %", text)
-        if other_use is not None and other_use.allocatable != use.allocatable:
-            figures.add_row(
-                f"allocatable {use.resource}", amount(use.resource, use.allocatable),
-                amount(use.resource, other_use.allocatable),
-            )  # fmt: skip
-    out.print(figures)
-    for title, differences in (
-        ("Newly placed", found.newly_placed),
-        ("Newly pending", found.newly_pending),
-        ("Newly lost", found.newly_lost),
-        ("Moved", found.moved),
-        ("Only after", found.added),
-        ("Only before", found.removed),
-    ):
-        _list(title, differences)
-    if found.evicted:
-        out.print()
-        out.print(f"Newly evicted: {_join_first(found.evicted)}", soft_wrap=True)
-    lists = (
-        found.moved, found.newly_placed, found.newly_pending, found.newly_lost, found.added,
-        found.removed, found.evicted,
-    )  # fmt: skip
-    if was == will and not any(lists):
-        out.print("\nNothing changes.")
-
-
-def _list(title: str, differences: tuple[Difference, ...]) -> None:
-    if not differences:
-        return
-    out = console()
-    out.print()
-    shown = table(f"{title}: {len(differences):,}", "pod", "before", "after", "reason")
-    for each in differences[:SHOWN]:
-        shown.add_row(each.pod, each.before or "-", each.after or "-", each.why)
-    out.print(shown)
-    if len(differences) > SHOWN:
-        out.print(f"and {len(differences) - SHOWN:,} more (all with --output json)")
-
-
-def _join_first(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
