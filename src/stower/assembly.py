@@ -36,6 +36,35 @@ OF_THE_ENGINE = frozenset(
         "TopologyPlacementGenerator",
     )
 )
+# Extension points that kube-scheduler's plugins implement and ours do not: the work is done at
+# another point, or by the engine. A configuration may enable the plugins there, and that changes
+# nothing. Source: the interface assertions of kube-scheduler's plugins.
+UPSTREAM_POINTS = {
+    "preEnqueue": frozenset(("DefaultPreemption",)),
+    "preFilter": frozenset(
+        (
+            "InterPodAffinity",
+            "NodeDeclaredFeatures",
+            "NodePorts",
+            "NodeResourcesFit",
+            "NodeVolumeLimits",
+            "PodTopologySpread",
+        )
+    ),
+    "preScore": frozenset(
+        (
+            "InterPodAffinity",
+            "NodeAffinity",
+            "NodeResourcesBalancedAllocation",
+            "NodeResourcesFit",
+            "PodTopologySpread",
+            "TaintToleration",
+            "VolumeBinding",
+        )
+    ),
+    "score": frozenset(("VolumeBinding",)),
+    "preBind": frozenset(("DynamicResources", "VolumeBinding")),
+}
 
 
 def build_engine(
@@ -160,7 +189,7 @@ def _profile(
     elsewhere = {"multiPoint", *(point.value for point in ExtensionPoint)}
     for field in sorted(set(sets) - elsewhere):
         # None of the plugins takes part there: what does is the engine's.
-        _check_point(sets[field].enabled, None, known, f"{path}.plugins.{field}.enabled")
+        _check_point(sets[field].enabled, field, None, known, f"{path}.plugins.{field}.enabled")
     enabled = {ref.name for _, ref in named}
     alone = _build(config, path, known, enabled, features)
     among = {name: plugin for name, plugin in alone.items() if name in enabled}
@@ -170,9 +199,8 @@ def _profile(
     weights: dict[str, int] = {}
     for point in ExtensionPoint:
         chosen = _expand(multi_point, sets, known, point)
-        _check_point(
-            sets[point.value].enabled, point, known, f"{path}.plugins.{point.value}.enabled"
-        )
+        field = point.value
+        _check_point(sets[field].enabled, field, point, known, f"{path}.plugins.{field}.enabled")
         points[point] = tuple(
             built[ref.name]
             for ref in chosen
@@ -266,17 +294,19 @@ def _made(
 
 def _check_point(
     chosen: Iterable[PluginRef],
+    field: str,
     point: ExtensionPoint | None,
     known: Mapping[str, type[Plugin]],
     path: str,
 ) -> None:
-    """Checks that each plugin is named once and implements the point (None: no plugin does).
+    """Checks that each plugin is named once and implements the point (None: no plugin does), here
+    or in kube-scheduler.
 
     Raises InvalidObject.
     """
     _check_once(chosen, path)
     for i, ref in enumerate(chosen):
-        if ref.name in OF_THE_ENGINE:
+        if ref.name in OF_THE_ENGINE or ref.name in UPSTREAM_POINTS.get(field, ()):
             continue
         if point is None or not implements(known[ref.name], point):
             raise InvalidObject(

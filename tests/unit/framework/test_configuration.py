@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stower.assembly import OF_THE_ENGINE, build_profiles
+from stower.assembly import OF_THE_ENGINE, UPSTREAM_POINTS, build_profiles
 from stower.framework.configuration import (
     API_VERSION,
     DEFAULT_PLUGINS,
@@ -434,3 +434,19 @@ def test_the_weight_of_required_affinity_is_bounded(weight: int) -> None:
     args = {"hardPodAffinityWeight": weight}
     fault = profile_fault({"pluginConfig": [{"name": "InterPodAffinity", "args": args}]})
     assert "profiles[0].pluginConfig[0].args.hardPodAffinityWeight" == fault.path
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [(field, name) for field in UPSTREAM_POINTS for name in sorted(UPSTREAM_POINTS[field])],
+)
+def test_plugins_may_be_enabled_wherever_those_of_kube_scheduler_run(field: str, name: str) -> None:
+    """Published configurations list the default plugins at each of their extension points."""
+    enabled = profile_of(**{field: point(name)})
+    assert (filters(profile_of()), scores(profile_of())) == (filters(enabled), scores(enabled))
+
+
+def test_a_plugin_is_refused_where_that_of_kube_scheduler_does_not_run() -> None:
+    error = profile_fault({"plugins": {"preScore": point("NodePorts")}})
+    assert "profiles[0].plugins.preScore.enabled[0].name" == error.path
+    assert "a plugin that implements this extension point" == error.want
