@@ -15,6 +15,7 @@ from stower.framework.args import Args, convert, duplicate, invalid, raise_fault
 from stower.framework.extenders import Extender, extender_faults
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
+from stower.model.raw import without_nulls
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 OLD_VERSIONS: Final = ("v1beta1", "v1beta2", "v1beta3")  # that conversion.py reads
@@ -156,14 +157,18 @@ def read_configuration(document: Mapping[str, Any] | None) -> Configuration:
 
 
 def parse_configuration(document: Mapping[str, Any] | None) -> Configuration:
-    """Returns the configuration of a decoded document, with defaults, not validated. Raises
-    InvalidObject where a field has the wrong type."""
-    config = convert(document or {}, Configuration, "")
-    if config.api_version != API_VERSION:
-        group, _, version = config.api_version.partition("/")
+    """Returns the configuration of a decoded document, with defaults, not validated. A null stands
+    for a field that is left out, arguments of plugins included. Raises InvalidObject where a field
+    has the wrong type."""
+    given = without_nulls(document or {})
+    api_version = given.get("apiVersion", API_VERSION)
+    if isinstance(api_version, str) and api_version != API_VERSION:
+        # First: an older version has other fields.
+        group, _, version = api_version.partition("/")
         is_old = group == API_VERSION.partition("/")[0] and version in OLD_VERSIONS
         want = f"{API_VERSION} (`stower config convert` makes it so)" if is_old else API_VERSION
-        raise InvalidObject("apiVersion", config.api_version, want)
+        raise InvalidObject("apiVersion", api_version, want)
+    config = convert(given, Configuration, "")
     if config.kind != KIND:
         raise InvalidObject("kind", config.kind, KIND)
     profiles = config.profiles or (ProfileConfiguration(),)

@@ -12,6 +12,8 @@ from stower.model.errors import InvalidObject
 Object = dict[str, Any]
 
 OLD_FIELDS: Final = ("healthzBindAddress", "metricsBindAddress", "algorithmSource")
+# Locks of leader election that Kubernetes 1.27 removed.
+OLD_LOCKS: Final = ("configmaps", "configmapsleases", "endpoints", "endpointsleases")
 FIT: Final = "NodeResourcesFit"
 # Plugins of older versions that are scoring strategies of NodeResourcesFit in v1.
 STRATEGIES: Final = {
@@ -37,6 +39,11 @@ def convert_configuration(document: Mapping[str, Any]) -> tuple[Object, list[str
     for field in OLD_FIELDS:
         if result.pop(field, None) is not None:
             changes.append(f"{field}: removed, v1 has no such field")
+    election = result.get("leaderElection")
+    if isinstance(election, dict) and election.get("resourceLock") in OLD_LOCKS:
+        lock = election["resourceLock"]
+        result["leaderElection"] = {**election, "resourceLock": "leases"}
+        changes.append(f"leaderElection.resourceLock: {lock} replaced by leases")
     if version in ("v1beta1", "v1beta2"):
         # The default weights of these plugins were 1 each before v1beta3.
         weights = "TaintToleration 3, NodeAffinity 2, InterPodAffinity 2"

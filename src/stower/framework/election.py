@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from stower.framework.args import invalid
-from stower.model.errors import InvalidObject
+from stower.model.errors import InvalidObject, closest
+from stower.model.raw import without_nulls
 from stower.model.times import SECOND_NS, duration_ns, micro_time_text
 
 Object = dict[str, Any]
+FIELDS: Final = (
+    "leaderElect", "leaseDuration", "renewDeadline", "retryPeriod", "resourceLock", "resourceName",
+    "resourceNamespace",
+)  # fmt: skip
 JITTER_FACTOR: Final = 1.2  # leaderelection.JitterFactor
 
 
@@ -49,7 +54,7 @@ def read_leader_election(document: Mapping[str, Any] | None) -> LeaderElectionCo
 
     Raises InvalidObject.
     """
-    given = dict(document or {})
+    given = without_nulls(dict(document or {}))
     is_enabled = given.pop("leaderElect", True)
     if not isinstance(is_enabled, bool):
         raise InvalidObject("leaderElection.leaderElect", is_enabled, "true or false")
@@ -77,7 +82,9 @@ def read_leader_election(document: Mapping[str, Any] | None) -> LeaderElectionCo
         if value_ns:
             found[field] = value_ns
     for key in given:
-        raise InvalidObject("leaderElection", key, "a known field")
+        close = closest(key, FIELDS)
+        want = f"a known field: did you mean {close}?" if close else "a known field"
+        raise InvalidObject("leaderElection", key, want)
     config = LeaderElectionConfig(**found)
     config.check()
     return config if is_enabled else None
