@@ -65,6 +65,8 @@ UPSTREAM_POINTS = {
     "score": frozenset(("VolumeBinding",)),
     "preBind": frozenset(("DynamicResources", "VolumeBinding")),
 }
+# Ends the error for an unknown plugin.
+IGNORED = "--ignore-unknown-plugins leaves out plugins that Stower does not know"
 
 
 def build_engine(
@@ -183,8 +185,8 @@ def _profile(
         if ref.name not in known and ref.name not in OF_THE_ENGINE:
             names = sorted((*known, *OF_THE_ENGINE))
             close = closest(ref.name, names)
-            want = f"a plugin: did you mean {close}?" if close else f"one of {', '.join(names)}"
-            raise InvalidObject(at, ref.name, want)
+            want = f"a plugin: did you mean {close}?" if close else f"one of {', '.join(names)};"
+            raise InvalidObject(at, ref.name, f"{want} {IGNORED}")
     _check_once(config.plugins.multi_point.enabled, f"{path}.plugins.multiPoint.enabled")
     elsewhere = {"multiPoint", *(point.value for point in ExtensionPoint)}
     for field in sorted(set(sets) - elsewhere):

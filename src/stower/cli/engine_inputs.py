@@ -2,7 +2,7 @@
 a recording, or with kube-scheduler's defaults.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +10,14 @@ import msgspec
 import typer
 
 from stower.assembly import build_engine
-from stower.cli.configuration_files import InputError, read_yaml_document
+from stower.cli.configuration_files import InputError
 from stower.cli.output import bad_input
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import rebuild_engine
+from stower.cli.scheduler_configuration import (
+    read_scheduler_configuration,
+    recorded_configuration,
+)
 from stower.engine.engine import Engine
 from stower.framework.configuration import API_VERSION, KIND
 from stower.framework.plugin import Features
@@ -39,18 +43,23 @@ def engine_of(
     drivers: bool = True,
     weights: Iterable[str] = (),
     names: Iterable[str] = (),
+    ignores_unknown: bool = False,
+    tells_unknown: bool = True,
 ) -> Engine:
     """An engine for the configuration, or as that of a recording was built. `drivers`: whether any
     are there to negotiate with, which is not so in a simulation; `weights`: others of plugins;
-    `names`: without a configuration, profiles of these names. Ends the program where that cannot
-    be."""
+    `names`: without a configuration, profiles of these names; `ignores_unknown`: leaves out unknown
+    plugins; `tells_unknown`: prints notes about them. Ends the program where that cannot be."""
     try:
         if config is None and built is not None:
             features = msgspec.structs.replace(built.features, drivers=drivers)
-            other = _apply_weights(built.configuration, weights)
+            recorded = recorded_configuration(built.configuration, ignores_unknown, tells_unknown)
+            other = _apply_weights(recorded, weights)
             changed = msgspec.structs.replace(built, features=features, configuration=other)
             return _set_weights(rebuild_engine(changed), weights)
-        document = None if config is None else read_yaml_document(str(config))
+        document = None
+        if config is not None:
+            document = read_scheduler_configuration(str(config), ignores_unknown, tells_unknown)
         if document is None and names:
             profiles = [
                 {"schedulerName": name} for name in sorted({*names, DEFAULT_SCHEDULER_NAME})
@@ -64,6 +73,28 @@ def engine_of(
         raise bad_input(str(error)) from None
     except InvalidObject as error:
         raise bad_input(f"{config or 'recording'}: {error}") from None
+
+
+def engine_factory(
+    config: Path | None, built: Built | None, ignores_unknown: bool
+) -> Callable[[], Engine]:
+    """Returns a function that builds equal engines without drivers, as engine_of does. Notes about
+    unknown plugins are printed once."""
+    is_told = False
+
+    def build() -> Engine:
+        nonlocal is_told
+        engine = engine_of(
+            config,
+            built,
+            drivers=False,
+            ignores_unknown=ignores_unknown,
+            tells_unknown=not is_told,
+        )
+        is_told = True
+        return engine
+
+    return build
 
 
 def _set_weights(engine: Engine, weights: Iterable[str]) -> Engine:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from stower.cli.output import Output
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.sim.load import PARTS
 
 ALL: Final = "all"
@@ -58,6 +59,7 @@ class FaultArguments:
             metavar="FILE", help="A KubeSchedulerConfiguration. Default: kube-scheduler's."
         ),
     ] = None
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False
     script: Annotated[
         Path | None,
         typer.Option(

@@ -66,6 +66,7 @@ class Order(msgspec.Struct, frozen=True):
     parts: tuple[str, ...]
     configuration: dict[str, Any] | None
     config: str = ""  # the file of the configuration
+    ignores_unknown: bool = False  # whether unknown plugins of the file are left out
 
 
 def read_order(given: FaultArguments, configuration: dict[str, Any] | None) -> Order:
@@ -88,6 +89,7 @@ def read_order(given: FaultArguments, configuration: dict[str, Any] | None) -> O
         _scheduled_parts(_read_parts(given.only), given.only != ALL, configuration),
         configuration,
         (given.config or [""])[0],
+        given.ignore_unknown_plugins,
     )
 
 
@@ -137,11 +139,13 @@ def _check_alone(argument: str, names: Sequence[str]) -> None:
             raise bad_input(f"{argument}: got {','.join(names)!r}, want {name} without other names")
 
 
-def read_configuration_for_runs(paths: Sequence[str]) -> dict[str, Any] | None:
+def read_configuration_for_runs(
+    paths: Sequence[str], ignores_unknown: bool
+) -> dict[str, Any] | None:
     """Returns the one configuration of runs with faults, which simulate no extenders."""
     if len(paths) > 1:
         raise bad_input(f"--config: got {len(paths)} files, want one for runs with faults")
-    ((_, document),) = read_policies([*paths])
+    ((_, document),) = read_policies([*paths], ignores_unknown)
     if read_configuration(document).extenders or plugins_of(document):
         raise bad_input(
             "--config: runs with faults support no extenders and no third-party plugins"
@@ -246,6 +250,7 @@ def _save_and_shrink(finding: Finding, order: Order, folder: Path) -> None:
     faults = f"{len(script.faults)} faults and " if script.faults else ""
     count = f"{faults}{len(script.happenings)} happenings"
     config = ["--config", order.config] if order.config else []
+    config += ["--ignore-unknown-plugins"] if order.ignores_unknown else []
     again = shlex.join(["stower", "faults", *config, "--script", str(path)])
     note(f"  {count} reproduce the failure: {again}")
     note(f"  recording of the engines' events and writes: {recording}")

@@ -11,6 +11,7 @@ from stower.cli.output import Output
 from stower.cli.own_hub_runs import COUNT_MAX, GOAL
 from stower.cli.plot import Plot
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.sim.hub_policies import RULES
 
 
@@ -62,6 +63,7 @@ class HubArguments:
             help="With --pool: Stower's KubeSchedulerConfiguration. Default: as z2jh's.",
         ),
     ] = None
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False
     placeholders: Annotated[
         list[int] | None,
         typer.Option(

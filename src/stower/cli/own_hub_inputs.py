@@ -7,9 +7,10 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 
-from stower.cli.configuration_files import InputError, read_yaml_document
+from stower.cli.configuration_files import InputError
 from stower.cli.documents import DocumentError, read_documents
 from stower.cli.output import bad_input, progress
+from stower.cli.scheduler_configuration import read_scheduler_configuration
 from stower.cli.text_stream import TextError, limit_bytes, read_chunks, unpack
 from stower.framework.events import Event
 from stower.model.errors import InvalidObject
@@ -44,6 +45,7 @@ def read_own_hub(
     pool: Path,
     user: Path | None,
     config: Path | None,
+    ignores_unknown: bool,
     groups: tuple[NodeGroup, ...],
     slots: int,
 ) -> OwnHub:
@@ -62,9 +64,11 @@ def read_own_hub(
     classes = [obj for obj in (*objects, *beside) if isinstance(obj, PriorityClass)]
     priorities = {obj.metadata.name: obj.value for obj in classes}
     try:
-        configuration = read_yaml_document(str(config)) if config is not None else None
+        configuration = None
+        if config is not None:
+            configuration = read_scheduler_configuration(str(config), ignores_unknown)
     except InputError as error:
-        raise bad_input(str(error)) from None
+        raise bad_input(f"--config {error}") from None
     own = OwnHub(pools[0], users[0] if users else None, configuration, groups, slots, priorities)
     checks = (
         (own.check, f"--user {user}" if user else f"--pool {pool}"),

@@ -16,8 +16,10 @@ from stower.cli.plot import PlotError, check_plot, plot
 from stower.cli.plugins import plugins_of
 from stower.cli.policies import read_policies
 from stower.cli.recordings import recorder_of
+from stower.cli.scheduler_configuration import recorded_configuration
 from stower.cli.seeds import check_seeds
 from stower.cli.simulate_arguments import SimulateArguments
+from stower.model.errors import InvalidObject
 from stower.model.selectors import parse_selector
 from stower.sim.simulation import Options, Placements, Report, simulate
 
@@ -29,7 +31,7 @@ def run_placement(given: SimulateArguments) -> bool:
     """
     inputs, config = given.inputs or [], given.config or []
     options = _options(given)
-    policies = read_policies(config)
+    policies = read_policies(config, given.ignore_unknown_plugins)
     if given.record is not None and len(policies) > 1:
         raise bad_input(f"--record: got {len(policies)} configurations, want one per recording")
     check_plot(given.plot_file)
@@ -38,7 +40,9 @@ def run_placement(given: SimulateArguments) -> bool:
     try:
         loaded = load(inputs)
         if loaded.built is not None and not config:
-            policies = [("recorded", loaded.built.configuration)]
+            ignores_unknown = given.ignore_unknown_plugins
+            recorded = recorded_configuration(loaded.built.configuration, ignores_unknown)
+            policies = [("recorded", recorded)]
         if loaded.built is not None and given.objects is not None:
             raise bad_input("--objects: a recording does not contain complete objects")
         reports = [_simulate(given, options, loaded, *policy) for policy in policies]
@@ -46,6 +50,8 @@ def run_placement(given: SimulateArguments) -> bool:
             plot(reports, given.plot_file)
     except (InputError, PlotError) as error:
         raise bad_input(str(error)) from None
+    except InvalidObject as error:  # only of a recording: others are checked before
+        raise bad_input(f"recording: {error}") from None
     placements = reports[-1].placements
     if given.objects is not None and placements is not None:
         _write_objects(loaded, placements, given.objects)

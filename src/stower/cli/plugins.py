@@ -32,6 +32,11 @@ def plugins_of(document: Mapping[str, Any] | None) -> tuple[type[Plugin], ...]:
     return tuple(_load(name, found[name]) for name in named if name in found)
 
 
+def installed_names() -> frozenset[str]:
+    """Returns the names of all plugins that installed packages offer, loaded or not."""
+    return frozenset(entry.name for entry in entry_points(group=GROUP))
+
+
 def _load(name: str, entry: Any) -> type[Plugin]:
     where = f"entry point {GROUP}: {name} = {entry.value}"
     try:

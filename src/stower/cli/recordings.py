@@ -1,6 +1,6 @@
 """Defines the options of recordings, opens recorders, and builds engines from recordings."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +9,7 @@ import typer
 from stower.assembly import build_engine
 from stower.cli.output import bad_input
 from stower.cli.plugins import plugins_of
+from stower.cli.scheduler_configuration import recorded_configuration
 from stower.engine.engine import Engine
 from stower.engine.limits import Limits
 from stower.framework.plugin import Features
@@ -69,12 +70,30 @@ def recorder_of(
         raise bad_input(f"--record {path}: {error.strerror}") from None
 
 
-def rebuild_engine(line: BuiltLine) -> Engine:
-    """An engine as the recording says. Raises InvalidObject."""
+def engine_builder(ignores_unknown: bool) -> Callable[[BuiltLine], Engine]:
+    """Returns a function that builds the engines of one recording; `ignores_unknown`: without
+    unknown plugins, about which it prints notes once. The function raises InvalidObject."""
+    is_told = False
+
+    def build(line: BuiltLine) -> Engine:
+        nonlocal is_told
+        engine = rebuild_engine(line, ignores_unknown, not is_told)
+        is_told = True
+        return engine
+
+    return build
+
+
+def rebuild_engine(
+    line: BuiltLine, ignores_unknown: bool = False, tells_unknown: bool = True
+) -> Engine:
+    """An engine as the recording says; `ignores_unknown`: without unknown plugins; `tells_unknown`:
+    prints notes about them. Raises InvalidObject."""
+    configuration = recorded_configuration(line.configuration, ignores_unknown, tells_unknown)
     return build_engine(
-        line.configuration,
+        configuration,
         seed=line.seed,
         features=line.features,
         cycles_per_step_max=line.cycles_per_step_max,
-        plugins=plugins_of(line.configuration),
+        plugins=plugins_of(configuration),
     )

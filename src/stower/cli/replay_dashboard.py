@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 
 from stower.cli.output import bad_input, console, failure, progress
-from stower.cli.recordings import rebuild_engine
+from stower.cli.recordings import engine_builder
 from stower.cli.serving_options import token_of
 from stower.cli.shutdown import stop_event
 from stower.dashboard.app import Dashboard
@@ -17,23 +17,27 @@ from stower.live.shell import os_error_text
 from stower.model.errors import InvalidObject
 
 
-def serve(recording: Path, port: int, token_file: Path | None) -> None:
-    """Serve it on loopback. Ends the program where that cannot be."""
+def serve(recording: Path, port: int, token_file: Path | None, ignores_unknown: bool) -> None:
+    """Serve it on loopback; `ignores_unknown`: without unknown plugins. Ends the program where
+    that cannot be."""
     token = token_of(token_file) if token_file is not None else secrets.token_urlsafe(32)
     try:
         with progress("reading"):
             ends = bounds(recording)
-        asyncio.run(_serve(recording, ends, port, token))
+        asyncio.run(_serve(recording, ends, port, token, ignores_unknown))
     except InvalidObject as error:
         raise bad_input(f"{recording}: {error}") from None
     except OSError as error:
         raise bad_input(f"{recording}: {error.strerror}") from None
 
 
-async def _serve(recording: Path, ends: tuple[int, int], port: int, token: str) -> None:
+async def _serve(
+    recording: Path, ends: tuple[int, int], port: int, token: str, ignores_unknown: bool
+) -> None:
     stop = asyncio.create_task(stop_event().wait())
-    dashboard = Dashboard(rebuild_engine)
-    player = Player(recording, rebuild_engine, dashboard.watching, ends)
+    rebuild = engine_builder(ignores_unknown)
+    dashboard = Dashboard(rebuild)
+    player = Player(recording, rebuild, dashboard.watching, ends)
     routes = dashboard.routes(player, StaticTokenAuthorizer(token))
     async with contextlib.AsyncExitStack() as stack:
         health = {"recording": lambda: player.is_ready}

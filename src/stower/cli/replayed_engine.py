@@ -3,21 +3,23 @@
 from pathlib import Path
 
 from stower.cli.output import bad_input
-from stower.cli.recordings import rebuild_engine
+from stower.cli.recordings import engine_builder
 from stower.engine.engine import Engine
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS
 from stower.record.reader import RecordedEvent, read_recording
 
 
-def replayed_engine(path: Path, at: float | None = None) -> Engine:
-    """The engine that a recording ends with, or had at that time."""
+def replayed_engine(path: Path, at: float | None, ignores_unknown: bool) -> Engine:
+    """The engine that a recording ends with, or had at that time; `ignores_unknown`: without
+    unknown plugins."""
+    build = engine_builder(ignores_unknown)
     engines: dict[str, Engine] = {}
     last, begun_ns = None, None
     try:
         for line in read_recording(path):
             if not isinstance(line, RecordedEvent):
-                engines[line.engine] = rebuild_engine(line)
+                engines[line.engine] = build(line)
                 continue
             begun_ns = line.at_ns if begun_ns is None else begun_ns
             if at is not None and line.at_ns - begun_ns > at * SECOND_NS:

@@ -19,6 +19,7 @@ from stower.cli.gates import FeatureGates
 from stower.cli.logs import Format, LoggingFormat, Verbosity
 from stower.cli.output import Output
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.cli.shutdown import WithParent
 from stower.live.window import IN_FLIGHT
 from stower.model.gang_kinds import KINDS
@@ -37,7 +38,13 @@ class RunArguments:
         ),
     ] = None
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
-    config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = ""
+    config: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="A KubeSchedulerConfiguration, or a ConfigMap that holds one."
+        ),
+    ] = ""
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False
     leader_elect: LeaderElect = None
     leader_elect_lease_duration: LeaseDuration = ""
     leader_elect_renew_deadline: RenewDeadline = ""

@@ -7,13 +7,14 @@ from typing import Any, Final
 
 from stower.assembly import build_engine
 from stower.cli import serving_options
-from stower.cli.configuration_files import InputError, read_yaml_document
+from stower.cli.configuration_files import InputError
 from stower.cli.election_options import merge_leader_election
 from stower.cli.gates import features_of
 from stower.cli.group_making import kinds_of, with_group_making
 from stower.cli.output import bad_input
 from stower.cli.plugins import plugins_of
 from stower.cli.run_arguments import RunArguments
+from stower.cli.scheduler_configuration import read_scheduler_configuration
 from stower.cli.vm_config import with_vm_config
 from stower.engine.engine import Engine
 from stower.framework.configuration import Configuration, read_configuration
@@ -65,7 +66,10 @@ def read_setup(given: RunArguments) -> SchedulerSetup:
     Ends the program where the options or the configuration are wrong.
     """
     try:
-        document = read_yaml_document(given.config) if given.config else None
+        document = None
+        if given.config:
+            ignores_unknown = given.ignore_unknown_plugins
+            document = read_scheduler_configuration(given.config, ignores_unknown)
         document = with_vm_config(document, given.vm_config)
         held = kinds_of(given.make_groups or given.hold_for_groups)
         document = with_group_making(document, held)

@@ -15,6 +15,7 @@ from stower.cli.output import Output
 from stower.cli.own_hub_runs import GOAL
 from stower.cli.plot import Plot
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 
 
 def _hidden(**limits: Any) -> Any:
@@ -94,6 +95,7 @@ class SimulateArguments(OldOptions):
             help="A KubeSchedulerConfiguration; repeat to compare. Default: kube-scheduler's.",
         ),
     ] = None
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the report.")] = (
         Output.TABLE
     )

@@ -19,6 +19,7 @@ from stower.cli.configuration_files import InputError
 from stower.cli.inputs import LoadedWorkload, load, load_generated
 from stower.cli.parquet import ENDING, write_parquet
 from stower.cli.plugins import plugins_of
+from stower.cli.scheduler_configuration import recorded_configuration
 from stower.cli.workers import quiet
 from stower.framework.plugin import Features
 from stower.model.errors import InvalidObject
@@ -53,6 +54,8 @@ class Task(msgspec.Struct, frozen=True):
     document: dict[str, Any] | None
     seed: int
     timed: bool
+    ignores_unknown: bool = False  # of the configuration of a recording
+    tells_unknown: bool = False
 
 
 def read_generated(text: str) -> tuple[int, int, Course | None]:
@@ -92,7 +95,14 @@ _loaded: dict[str, LoadedWorkload] = {}  # of this process: a file is read once 
 
 
 def run_task(task: Task) -> Row:
-    """One run, as a row. Raises InputError and InvalidObject."""
+    """One run, as a row. Raises InputError."""
+    try:
+        return _run_task(task)
+    except InvalidObject as error:  # which a process cannot send to another
+        raise InputError(f"{task.workload}: {error}") from None
+
+
+def _run_task(task: Task) -> Row:
     if task.workload.startswith(GENERATE):
         nodes, pods, course = read_generated(task.workload)
         loaded = load_generated(cluster(nodes, pods, task.seed, course))
@@ -103,7 +113,8 @@ def run_task(task: Task) -> Row:
         loaded, timed = _loaded[task.workload], task.timed
     document = task.document
     if document is None and loaded.built is not None:
-        document = loaded.built.configuration  # as it was recorded
+        recorded = loaded.built.configuration
+        document = recorded_configuration(recorded, task.ignores_unknown, task.tells_unknown)
     features = Features(drivers=False)
     options = Options(task.seed, timed, features=features, plugins=plugins_of(document))
     report = simulate(loaded.workload, task.config, document, options)

@@ -306,4 +306,4 @@ def test_wrong_use_is_one_line() -> None:
     assert (2, "", "stower: error: check: want at least one FILE\n") == config("check")
     code, _, told = config("convert", "-", stdin="apiVersion: v1\nkind: Pod\n")
     assert 2 == code
-    assert 'apiVersion: got "v1", want kubescheduler.config.k8s.io/v1' in told
+    assert "-: no KubeSchedulerConfiguration, want one, alone or in a ConfigMap; got Pod" in told

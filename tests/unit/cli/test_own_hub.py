@@ -210,7 +210,7 @@ def test_days_that_are_none(text: str, said: str, tmp_path: Path) -> None:
         (("--user", POOL), "--user: is for a hub's own days"),
         (("DAY", "--pool", CONFIG), "0 WarmPools, want one"),
         (("DAY", "--pool", POOL, "--user", POOL), "0 pods, want one"),
-        (("DAY", "--pool", POOL, "--config", POOL), "5 documents, want one"),
+        (("DAY", "--pool", POOL, "--config", POOL), "no KubeSchedulerConfiguration, want one"),
         (("DAY", "--pool", POOL, "--hubs", "2"), "--hubs"),
         (("DAY", "--pool", POOL, "--find", "nodes"), "--find: got 'nodes', want placeholders"),
         (("DAY", "--pool", POOL, "--goal", "9% in 1s"), "--goal: is for --find"),

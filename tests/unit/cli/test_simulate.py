@@ -595,9 +595,9 @@ def test_unreadable_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "0 documents, want one"),
-        (HEADER + "---\n" + HEADER, "2 documents, want one"),
-        ("apiVersion: v1\nkind: Pod\n", 'apiVersion: got "v1", want kubescheduler'),
+        ("", "no documents, want a KubeSchedulerConfiguration"),
+        (HEADER + "---\n" + HEADER, "2 KubeSchedulerConfigurations, want one"),
+        ("apiVersion: v1\nkind: Pod\n", "no KubeSchedulerConfiguration, want one"),
         (HEADER + "nope: 1\n", 'got "nope", want a known field'),
         (
             HEADER + "parallelism: 0\n",

@@ -6,10 +6,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from stower.assembly import OF_THE_ENGINE, build_profiles
-from stower.cli.configuration_files import InputError, read_yaml_document
+from stower.cli.configuration_files import InputError
 from stower.cli.gates import FeatureGates, features_of
 from stower.cli.output import Output, bad_input, emit, note
 from stower.cli.plugins import plugins_of
+from stower.cli.scheduler_configuration import (
+    IgnoreUnknownPlugins,
+    read_configuration_document,
+    unknown_plugin_lines,
+    with_known_plugins,
+)
 from stower.framework.args import faults_of, invalid, raise_faults
 from stower.framework.configuration import (
     Configuration,
@@ -33,6 +39,11 @@ Examples:
   stower config defaults scheduler.yaml   # the file, completed with default values
 
   stower config convert old.yaml > new.yaml
+
+  stower config check --ignore-unknown-plugins helm-output.yaml
+
+A FILE is a configuration, or holds one beside other documents, also in a ConfigMap. convert keeps
+unknown plugins: --ignore-unknown-plugins only leaves them out of its check.
 
 The exit code of check is 2 if a file is invalid, else 0. Fields without effect in Stower are
 reported on standard error.
@@ -62,6 +73,7 @@ def run(
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]...", help="Configuration files; -: stdin.")
     ] = None,
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False,
     feature_gates: FeatureGates = "",
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
@@ -73,7 +85,7 @@ def run(
     if action is Action.CHECK:
         if not names:
             raise bad_input("check: want at least one FILE")
-        _check(names, features, output)
+        _check(names, features, output, ignore_unknown_plugins)
         return
     if len(names) > 1 or (action is Action.CONVERT and not names):
         raise bad_input(f"{action}: want one FILE")
@@ -85,29 +97,40 @@ def run(
             document, changed = convert_configuration(document or {})
         except InvalidObject as error:
             raise bad_input(f"{name}: {error}") from None
-    configuration = _valid(name, document, features)
+    try:
+        known, unknown = with_known_plugins(document or {}, ignore_unknown_plugins)
+        configuration = _valid_or_raise(known, features)
+    except InvalidObject as error:
+        raise bad_input(f"{name}: {error}") from None
+    if action is Action.CONVERT and ignore_unknown_plugins:
+        changed += [
+            f"profile {one.profile}: unknown plugins are kept as they are: {', '.join(one.names)}"
+            for one in unknown
+        ]
+    else:
+        changed += unknown_plugin_lines(unknown, ignore_unknown_plugins)
     for line in changed:
         note(f"{name}: {line}")
     shown = with_defaults(configuration) if action is Action.DEFAULTS else document
     emit(shown, Output.YAML if output is Output.TABLE else output)
 
 
-def _check(names: list[str], features: Features, output: Output) -> None:
+def _check(names: list[str], features: Features, output: Output, ignores_unknown: bool) -> None:
     """Say of each file what it is, or what is wrong with it."""
     found = []
     bad = False
     for name in names:
         try:
-            configuration = _valid_or_raise(_read(name), features)
+            document, unknown = with_known_plugins(_read(name), ignores_unknown)
+            configuration = _valid_or_raise(document, features)
         except InvalidObject as error:
             bad = True
             errors = [str(fault) for fault in faults_of(error)]
             found.append({"file": name, "ok": False, "errors": errors, "notes": []})
             continue
         profiles = [p.scheduler_name for p in configuration.profiles]
-        found.append(
-            {"file": name, "ok": True, "profiles": profiles, "notes": _notes(configuration)}
-        )
+        notes = unknown_plugin_lines(unknown, ignores_unknown) + _notes(configuration)
+        found.append({"file": name, "ok": True, "profiles": profiles, "notes": notes})
     if output is not Output.TABLE:
         emit(found, output)
     for entry in found:
@@ -145,13 +168,6 @@ def _notes(configuration: Configuration) -> list[str]:
     return lines
 
 
-def _valid(name: str, document: dict[str, Any] | None, features: Features) -> Configuration:
-    try:
-        return _valid_or_raise(document, features)
-    except InvalidObject as error:
-        raise bad_input(f"{name}: {error}") from None
-
-
 def _valid_or_raise(document: dict[str, Any] | None, features: Features) -> Configuration:
     from stower.framework.election import read_leader_election
     from stower.live.extenders import ExtenderError, build_tls_context
@@ -179,6 +195,6 @@ def _valid_or_raise(document: dict[str, Any] | None, features: Features) -> Conf
 
 def _read(name: str) -> dict[str, Any]:
     try:
-        return read_yaml_document(name)
+        return read_configuration_document(name)
     except InputError as error:
         raise bad_input(str(error)) from None

@@ -8,6 +8,7 @@ from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.output import Output, bad_input, console, emit, format_count, table
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.model.errors import InvalidObject
 from stower.sim.capacity import Drain, drain
 
@@ -32,6 +33,7 @@ def run(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node to drain.")],
     inputs: Inputs = None,
     config: Config = None,
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
@@ -39,7 +41,7 @@ def run(
 ) -> None:
     """Show where the pods of a node would go after a drain, and which fit nowhere."""
     cluster = cluster_of(inputs, kubeconfig, context, state)
-    engine = engine_of(config, cluster.built, drivers=False)
+    engine = engine_of(config, cluster.built, drivers=False, ignores_unknown=ignore_unknown_plugins)
     try:
         found = drain(cluster.workload, engine, node)
     except InvalidObject as error:

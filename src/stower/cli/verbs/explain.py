@@ -26,6 +26,7 @@ from stower.cli.explanation_printer import print_explanation, print_group
 from stower.cli.output import Output, bad_input, console, emit, failure, note, progress
 from stower.cli.replayed_engine import replayed_engine
 from stower.cli.scheduler_client import open_url, token_for
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation
@@ -78,6 +79,7 @@ def run(
         str, typer.Option("--namespace", "-n", help="Namespace of a NAME without one.")
     ] = "default",
     config: Config = None,
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False,
     at: Annotated[
         float | None,
         typer.Option(min=0, metavar="SECONDS", help="Time in a recording."),
@@ -97,7 +99,9 @@ def run(
     key = name if "/" in name else f"{namespace}/{name}"
     token = token_for(port, token_file)
     known = _known(port, token, key) if port is not None else None
-    engine, pods, is_recorded = _engine(inputs, config, at, kubeconfig, context, state)
+    engine, pods, is_recorded = _engine(
+        inputs, config, at, kubeconfig, context, state, ignore_unknown_plugins
+    )
     if kind in GROUP_KINDS:
         _show_group(engine, GROUP_KINDS[kind], key, output)
         return
@@ -136,19 +140,21 @@ def _engine(
     kubeconfig: Path | None,
     context: str,
     state: Path,
+    ignores_unknown: bool,
 ) -> tuple[Engine, list[Pod], bool]:
     """The engine that knows the cluster, its pods, and whether it comes from a recording."""
     recording = Path(inputs[0]) if inputs and len(inputs) == 1 else None
     if recording is not None and recording.is_file() and is_recording(recording):
         if config is not None:
             raise bad_input("--config: a recording has its own configuration; use stower what-if")
-        engine = replayed_engine(recording, at)
+        engine = replayed_engine(recording, at, ignores_unknown)
         return engine, [entry.pod for entry in engine.state.pods.values()], True
     if at is not None:
         raise bad_input("--at: want a recording as INPUT")
     work = cluster_of(inputs, kubeconfig, context, state).workload
     pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
-    engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods if _is_served(pod)})
+    names = {pod.spec.scheduler_name for pod in pods if _is_served(pod)}
+    engine = engine_of(config, names=names, ignores_unknown=ignores_unknown)
     objects = (*work.related, *work.nodes, *pods)
     now_ns = moment_of(objects)
     engine.step(Hold(True), now_ns)

@@ -40,7 +40,7 @@ is known is told and counted, and the run goes on (docs/simulator.md).
 @with_arguments(FaultArguments)
 def run(given: FaultArguments) -> None:
     """Run the scheduler on simulated clusters with faults, and check laws at every step."""
-    configuration = read_configuration_for_runs(given.config or [])
+    configuration = read_configuration_for_runs(given.config or [], given.ignore_unknown_plugins)
     if given.script is not None:
         for option, is_given in given.seed_options().items():
             if is_given:

@@ -1,6 +1,6 @@
 """stower fit: counts how many copies of a pod or of a mix fit, or how many nodes a load needs."""
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -8,11 +8,12 @@ import typer
 from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.configuration_files import InputError
-from stower.cli.engine_inputs import Config, engine_of
+from stower.cli.engine_inputs import Config, engine_factory
 from stower.cli.fit_inputs import read_mix, read_node_template, with_copies
 from stower.cli.fit_printer import print_demand, print_fit
-from stower.cli.inputs import LoadedWorkload
 from stower.cli.output import Output, bad_input, emit, failure, progress
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
+from stower.engine.engine import Engine
 from stower.model.errors import InvalidObject
 from stower.sim.capacity import fit
 from stower.sim.node_demand import NodeTemplate, nodes_needed
@@ -58,6 +59,7 @@ def run(
         str, typer.Option(metavar="FILE|NODE", help="The node to add, for --until-full.")
     ] = "",
     config: Config = None,
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
@@ -72,16 +74,17 @@ def run(
     elif not pod:
         raise bad_input("no pod is given: want a manifest, or --pod FILE=N")
     cluster = cluster_of(inputs, kubeconfig, context, state, nodeless=until_full)
+    build = engine_factory(config, cluster.built, ignore_unknown_plugins)
     try:
         mix, related = read_mix(pods or ([] if until_full else [pod]), cluster)
         if until_full:
             template = read_node_template(node_template, cluster)
             workload = with_copies(cluster.workload, mix, related)
-            _run_demand(cluster, config, workload, template, output)
+            _run_demand(build, workload, template, output)
             return
     except InputError as error:
         raise bad_input(str(error)) from None
-    engine = engine_of(config, cluster.built, drivers=False)
+    engine = build()
     with progress("fit"):
         found = fit(cluster.workload, engine, mix, most, related)
     if output is Output.TABLE:
@@ -93,8 +96,7 @@ def run(
 
 
 def _run_demand(
-    cluster: LoadedWorkload,
-    config: Path | None,
+    build: Callable[[], Engine],
     workload: Workload,
     template: NodeTemplate,
     output: Output,
@@ -103,9 +105,7 @@ def _run_demand(
         raise bad_input("--until-full: no pod waits: want pending pods, or --pod FILE=N")
     try:
         with progress("fit") as update:
-            found = nodes_needed(
-                workload, template, lambda: engine_of(config, cluster.built, drivers=False), update
-            )
+            found = nodes_needed(workload, template, build, update)
     except InvalidObject as error:
         raise failure(str(error)) from None
     if output is Output.TABLE:

@@ -95,7 +95,8 @@ def _read_own(given: HubArguments, pool: Path, order: Order) -> tuple[Order, Day
         raise bad_input("--record: cannot be used with --find")
     if goal is not None and len(given.placeholders or ()) > 1:
         raise bad_input("--placeholders: --find begins with one number: give one")
-    own = read_own_hub(pool, given.user, given.config, order.groups, given.slots)
+    ignores_unknown = given.ignore_unknown_plugins
+    own = read_own_hub(pool, given.user, given.config, ignores_unknown, order.groups, given.slots)
     counts = given.placeholders or [own.pool.spec.placeholders.replicas]
     order = own_order(order, own, counts, bool(given.policy), goal)
     seeds = range(order.first_seed, order.first_seed + order.seeds)

@@ -6,8 +6,9 @@ import typer
 
 from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
-from stower.cli.engine_inputs import Config, engine_of
+from stower.cli.engine_inputs import Config, engine_factory
 from stower.cli.output import Output, bad_input, console, emit, format_count, progress, table
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.model.kinds import Pod
 from stower.sim.rebalance_steps import MOVES_MAX, Plan, plan_empty_nodes, plan_placements
 
@@ -43,6 +44,7 @@ def run(
     empty: Annotated[int, typer.Option(min=0, metavar="K", help="Empty this number of nodes.")] = 0,
     moves_max: Annotated[int, typer.Option(min=1, help="Maximum number of moves.")] = MOVES_MAX,
     config: Config = None,
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
@@ -62,13 +64,12 @@ def run(
     def is_wanted(pod: Pod) -> bool:
         return not wanted or pod.key in wanted
 
+    build = engine_factory(config, cluster.built, ignore_unknown_plugins)
     with progress("rebalance"):
         found = (
-            plan_empty_nodes(work, lambda: engine_of(config, cluster.built, drivers=False), empty)
+            plan_empty_nodes(work, build, empty)
             if empty
-            else plan_placements(
-                work, lambda: engine_of(config, cluster.built, drivers=False), is_wanted, moves_max
-            )
+            else plan_placements(work, build, is_wanted, moves_max)
         )
     if output is Output.TABLE:
         _print(found, empty)

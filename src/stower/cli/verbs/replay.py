@@ -20,8 +20,9 @@ from stower.cli.output import (
     note,
     progress,
 )
-from stower.cli.recordings import rebuild_engine
+from stower.cli.recordings import engine_builder
 from stower.cli.replay_dashboard import serve
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS
 from stower.record.reader import read_recording
@@ -59,13 +60,14 @@ def run(
     token_file: Annotated[
         Path | None, typer.Option(help="With --port: file with the bearer token.")
     ] = None,
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
     """Replay a recording and compare the writes, or show it in the dashboard (--port)."""
     if token_file is not None and port is None:
         raise bad_input(f"--token-file {token_file}: want --port too: without it nothing is served")
     if port is not None:
-        serve(recording, port, token_file)
+        serve(recording, port, token_file, ignore_unknown_plugins)
         return
     began = time.perf_counter()
     try:
@@ -76,7 +78,10 @@ def run(
                     update(steps, steps)
 
             found = replay(
-                read_recording(recording), rebuild_engine, on_progress, _InternalErrors().print
+                read_recording(recording),
+                engine_builder(ignore_unknown_plugins),
+                on_progress,
+                _InternalErrors().print,
             )
     except InvalidObject as error:
         raise bad_input(f"{recording}: {error}") from None

@@ -14,6 +14,7 @@ from stower.cli.output_files import check_target
 from stower.cli.parquet import ENDING
 from stower.cli.plot import Plot, PlotError, check_plot, plot_sweep
 from stower.cli.policies import read_policies
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.cli.seeds import check_seeds
 from stower.cli.sweeps import (
     GENERATE,
@@ -62,6 +63,7 @@ def run(
             "--config", metavar="FILE", help="A KubeSchedulerConfiguration; repeat to compare."
         ),
     ] = None,
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of seeds.")] = 1,
     timed: Annotated[
@@ -82,13 +84,11 @@ def run(
     """Simulate workloads under configurations with many seeds, and compare the results."""
     check_seeds(seed, seeds)
     _check_workloads(inputs)
-    policies = read_policies(config or [])
-    check_target("--results", results)
+    policies = read_policies(config or [], ignore_unknown_plugins)
+    _check_results(results)
     check_plot(plot_file)
-    if results is not None and results.suffix not in (".csv", ENDING):
-        raise bad_input(f"--results {results}: want a name that ends in .csv or {ENDING}")
     tasks = [
-        Task(workload, name, document, number, timed)
+        Task(workload, name, document, number, timed, ignore_unknown_plugins, number == seed)
         for workload in inputs
         for name, document in policies
         for number in range(seed, seed + seeds)
@@ -117,6 +117,12 @@ def run(
         _print(rows)
     else:
         emit({"runs": [{name: row.get(name) for name in columns_of(rows)} for row in rows]}, output)
+
+
+def _check_results(path: Path | None) -> None:
+    check_target("--results", path)
+    if path is not None and path.suffix not in (".csv", ENDING):
+        raise bad_input(f"--results {path}: want a name that ends in .csv or {ENDING}")
 
 
 def _check_workloads(inputs: list[str]) -> None:

@@ -19,7 +19,7 @@ from stower.apiserver.tables import VERSIONS
 from stower.assembly import build_engine
 from stower.cli import simulated_clusters
 from stower.cli.cluster_options import State
-from stower.cli.configuration_files import InputError, read_yaml_document
+from stower.cli.configuration_files import InputError
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
 from stower.cli.group_making import ALL
 from stower.cli.large_objects import LARGE_OBJECTS_MAX, LargeObjectsMax, large_objects_bytes
@@ -27,6 +27,10 @@ from stower.cli.output import bad_input, console, failure, note
 from stower.cli.output_files import check_target
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, size_of
+from stower.cli.scheduler_configuration import (
+    IgnoreUnknownPlugins,
+    read_scheduler_configuration,
+)
 from stower.cli.shutdown import stop_event
 from stower.cli.state_folder import STATE, UpError, check_trusted, hold_state
 from stower.cli.supervisor import (
@@ -73,7 +77,13 @@ class UpArguments:
     node_pods: simulated_clusters.NodePods = simulated_clusters.DEFAULTS[2]
     zones: simulated_clusters.Zones = simulated_clusters.DEFAULTS[3]
     cluster: simulated_clusters.ClusterFile = None
-    config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = ""
+    config: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="A KubeSchedulerConfiguration, or a ConfigMap that holds one."
+        ),
+    ] = ""
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False
     state: State = STATE
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")
@@ -173,7 +183,7 @@ def _check(given: UpArguments) -> None:
     if not given.config:
         return
     try:
-        document = read_yaml_document(given.config)
+        document = read_scheduler_configuration(given.config, given.ignore_unknown_plugins)
         build_engine(document, plugins=plugins_of(document))
     except InputError as error:
         raise bad_input(f"--config {error}") from None
@@ -189,6 +199,7 @@ def _scheduler_command(given: UpArguments) -> list[str]:
     made += ["--port", str(given.dashboard_port), "--token-file", str((state / TOKEN).resolve())]
     if given.config:
         made += ["--config", str(Path(given.config).resolve())]
+        made += ["--ignore-unknown-plugins"] if given.ignore_unknown_plugins else []
     if given.record is not None:
         made += ["--record", str(given.record.resolve()), "--record-max", given.record_max]
     return made

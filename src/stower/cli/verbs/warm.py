@@ -11,6 +11,7 @@ from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.replayed_engine import replayed_engine
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.cli.view_plots import plot_warm
 from stower.engine.engine import Engine
 from stower.engine.explain.probe import choose_node_for
@@ -42,6 +43,7 @@ def run(
     which: Annotated[str, typer.Argument(metavar="[POOL]", help="Pool to show.")] = ALL,
     inputs: Inputs = None,
     config: Config = None,
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
@@ -51,7 +53,7 @@ def run(
     """Show warm pools: users, placeholders and free slots by node, and what is planned."""
     check_plot(plot_file)
     name = requested_name(which, inputs, NAME)
-    engine = _engine(inputs, config, kubeconfig, context, state)
+    engine = _engine(inputs, config, kubeconfig, context, state, ignore_unknown_plugins)
     warm = find_warm_controller(engine.state)
     for level, text, about in engine.notes():
         if level == "error":
@@ -75,16 +77,18 @@ def _engine(
     kubeconfig: Path | None,
     context: str,
     state: Path,
+    ignores_unknown: bool,
 ) -> Engine:
     """The engine of a recording as it ends, or one that knows the cluster."""
     recording = Path(inputs[0]) if inputs and len(inputs) == 1 else None
     if recording is not None and recording.is_file() and is_recording(recording):
         if config is not None:
             raise bad_input("--config: a recording has its own configuration")
-        return replayed_engine(recording)
+        return replayed_engine(recording, None, ignores_unknown)
     work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
-    engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
+    names = {pod.spec.scheduler_name for pod in pods}
+    engine = engine_of(config, names=names, ignores_unknown=ignores_unknown)
     objects = (*work.related, *work.nodes, *pods)
     now_ns = moment_of(objects)
     engine.step(Hold(True), now_ns)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -12,17 +12,15 @@ from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.configuration_files import InputError, read_yaml_document
 from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.inputs import LoadedWorkload, load
-from stower.cli.output import (
-    Output,
-    bad_input,
-    emit,
-    progress,
-)
+from stower.cli.output import Output, bad_input, emit, progress
 from stower.cli.plot import Plot, check_plot, draw
+from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.cli.view_plots import plot_compared
 from stower.cli.what_if_printer import print_comparison
+from stower.engine.engine import Engine
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject
+from stower.record.lines import Engine as Built
 from stower.sim.costs import Prices, read_prices
 from stower.sim.recorded_drivers import recorded_drivers, without_negotiations
 from stower.sim.what_if import Comparison, Edit, compare, edited, settled
@@ -55,6 +53,15 @@ hour (examples/prices.yaml).
 """
 
 
+class _Configurations(NamedTuple):
+    """Configurations before and after the change, and other weights of plugins after it."""
+
+    now: Path | None
+    after: Path | None
+    weights: Sequence[str]
+    ignores_unknown: bool
+
+
 def run(
     inputs: Inputs = None,
     add_nodes: Annotated[
@@ -75,6 +82,7 @@ def run(
         typer.Option(metavar="KIND/[NAMESPACE/]NAME", help="Delete this object."),
     ] = None,
     config: Config = None,
+    ignore_unknown_plugins: IgnoreUnknownPlugins = False,
     config_now: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Configuration before the change (--config: after)."),
@@ -109,7 +117,8 @@ def run(
     edit = Edit(
         copies, tuple(remove_node or ()), _objects(add or [], cluster), tuple(delete or ()), anew
     )
-    found = _compare(cluster, edit, config_now, config, weight or (), minimal, prices)
+    given = _Configurations(config_now, config, weight or (), ignore_unknown_plugins)
+    found = _compare(cluster, edit, given, minimal, prices)
     if plot_file is not None:
         draw(lambda path: plot_compared(found, path), plot_file)
     if output is Output.TABLE:
@@ -121,9 +130,7 @@ def run(
 def _compare(
     cluster: LoadedWorkload,
     edit: Edit,
-    config_now: Path | None,
-    config: Path | None,
-    weight: Sequence[str],
+    given: _Configurations,
     minimal: bool,
     prices: Prices | None,
 ) -> Comparison:
@@ -132,14 +139,14 @@ def _compare(
     drivers = recorded_drivers(workload)
     if drivers:
         workload = without_negotiations(workload)
-    nodes_were = {} if edit.anew or config_now else _nodes_were(cluster)
+    nodes_were = {} if edit.anew or given.now else _nodes_were(cluster)
     price_of = None if prices is None else prices.of
     try:
         if minimal:
-            workload = settled(workload, engine_of(config_now, built, bool(drivers)))
-        now = engine_of(config_now, built, bool(drivers))
+            first, _ = _engines(given, built, bool(drivers))
+            workload = settled(workload, first)
+        now, other = _engines(given, built, bool(drivers))
         before = edited(workload, Edit(anew=edit.anew)), now
-        other = engine_of(config or config_now, built, bool(drivers), weight)
         after = edited(workload, edit), other
         with progress("what if") as update:
             found = compare(before, after, update, drivers, nodes_were, price_of)
@@ -167,6 +174,23 @@ def _nodes_were(cluster: LoadedWorkload) -> Mapping[str, str]:
     work = cluster.workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     return {pod.metadata.uid: pod.spec.node_name for pod in pods}
+
+
+def _engines(
+    given: _Configurations, built: Built | None, has_drivers: bool
+) -> tuple[Engine, Engine]:
+    """Returns the engines before and after the change. Ends the program for wrong input."""
+    ignores = given.ignores_unknown
+    before = engine_of(given.now, built, has_drivers, ignores_unknown=ignores)
+    after = engine_of(
+        given.after or given.now,
+        built,
+        has_drivers,
+        given.weights,
+        ignores_unknown=ignores,
+        tells_unknown=given.after is not None,  # else the notes would be those before the change
+    )
+    return before, after
 
 
 def _copies(text: str) -> tuple[int, str]:
