@@ -19,10 +19,12 @@ from stower.cli.scheduler_configuration import (
     recorded_configuration,
 )
 from stower.engine.engine import Engine
+from stower.engine.status_reporter import POD_SCHEDULED, UNSCHEDULABLE
 from stower.framework.configuration import API_VERSION, KIND
 from stower.framework.plugin import Features
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
+from stower.model.kinds import Pod
 from stower.record.lines import Engine as Built
 from stower.sim.weights import check_scores, weighted
 
@@ -57,14 +59,9 @@ def engine_of(
             other = _apply_weights(recorded, weights)
             changed = msgspec.structs.replace(built, features=features, configuration=other)
             return _set_weights(rebuild_engine(changed), weights)
-        document = None
+        document = default_configuration(names)
         if config is not None:
             document = read_scheduler_configuration(str(config), ignores_unknown, tells_unknown)
-        if document is None and names:
-            profiles = [
-                {"schedulerName": name} for name in sorted({*names, DEFAULT_SCHEDULER_NAME})
-            ]
-            document = {"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles}
         document = _apply_weights(document, weights)
         features = Features(drivers=drivers, warm_pools=True)
         engine = build_engine(document, features=features, plugins=plugins_of(document))
@@ -95,6 +92,25 @@ def engine_factory(
         return engine
 
     return build
+
+
+def default_configuration(names: Iterable[str]) -> dict[str, Any] | None:
+    """Returns a configuration with kube-scheduler's defaults for these schedulers and the default
+    one, None where there are no others."""
+    if not {*names} - {DEFAULT_SCHEDULER_NAME}:
+        return None
+    profiles = [{"schedulerName": name} for name in sorted({*names, DEFAULT_SCHEDULER_NAME})]
+    return {"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles}
+
+
+def served_schedulers(pods: Iterable[Pod]) -> set[str]:
+    """Returns the schedulers that run, as the pods show it: one has placed or refused a pod."""
+    found = set()
+    for pod in pods:
+        told = pod.condition(POD_SCHEDULED)
+        if pod.spec.node_name or (told is not None and told.reason == UNSCHEDULABLE):
+            found.add(pod.spec.scheduler_name)
+    return found
 
 
 def _set_weights(engine: Engine, weights: Iterable[str]) -> Engine:

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.cli.output import amount, console, table
+from stower.cli.reason_text import without_preemption
 from stower.sim.simulation import Report
 
 MESSAGES_MAX: Final = 10  # messages printed in full; a cluster can have one for each of its pods
@@ -86,12 +87,12 @@ def _print_waiting(report: Report) -> None:
         reasons.add_row(f"{count:,}", reason)
     for entry in report.waiting:
         if not entry.message.startswith("0/"):
-            reasons.add_row(f"{entry.pods:,}", entry.message)
+            reasons.add_row(f"{entry.pods:,}", without_preemption(entry.message))
     out.print(reasons)
     out.print()
     waiting = table("Messages", "pods", "message", "for example", right=("pods",))
     for entry in report.waiting[:MESSAGES_MAX]:
-        waiting.add_row(f"{entry.pods:,}", entry.message, entry.example)
+        waiting.add_row(f"{entry.pods:,}", without_preemption(entry.message), entry.example)
     out.print(waiting)
     if len(report.waiting) > MESSAGES_MAX:
         out.print(f"and {len(report.waiting) - MESSAGES_MAX} more (all with --output json)")

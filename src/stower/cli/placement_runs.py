@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from stower.cli.configuration_files import InputError
+from stower.cli.engine_inputs import default_configuration, served_schedulers
 from stower.cli.gates import features_of
 from stower.cli.inputs import LoadedWorkload, describe_inputs, load
 from stower.cli.output import Output, bad_input, emit, failure, note, progress
@@ -20,6 +21,7 @@ from stower.cli.scheduler_configuration import recorded_configuration
 from stower.cli.seeds import check_seeds
 from stower.cli.simulate_arguments import SimulateArguments
 from stower.model.errors import InvalidObject
+from stower.model.kinds import Pod
 from stower.model.selectors import parse_selector
 from stower.sim.simulation import Options, Placements, Report, simulate
 
@@ -45,6 +47,8 @@ def run_placement(given: SimulateArguments) -> bool:
             policies = [("recorded", recorded)]
         if loaded.built is not None and given.objects is not None:
             raise bad_input("--objects: a recording does not contain complete objects")
+        if not config and loaded.built is None:
+            policies = [("default", default_configuration(served_schedulers(_pods_of(loaded))))]
         reports = [_simulate(given, options, loaded, *policy) for policy in policies]
         if given.plot_file is not None:
             plot(reports, given.plot_file)
@@ -62,6 +66,10 @@ def run_placement(given: SimulateArguments) -> bool:
     else:
         emit({"reports": [summary(r) for r in reports], "skipped": loaded.skipped}, given.output)
     return not any(report.pending for report in reports)
+
+
+def _pods_of(loaded: LoadedWorkload) -> list[Pod]:
+    return [*loaded.workload.placed, *(arrival.pod for arrival in loaded.workload.arrivals)]
 
 
 def _options(given: SimulateArguments) -> Options:

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from functools import wraps
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
+import msgspec
 import typer
 
-from stower.cli.output import bad_input, can_redraw
+from stower.cli.output import Output, bad_input, can_redraw
 
 SECONDS: Final = 2.0
 AGAIN: Final = "\x1b[H\x1b[2J"  # from the top of an empty screen
@@ -32,6 +33,9 @@ def add_watch(run: Callable[..., None]) -> Callable[..., None]:
             return
         if "-" in (given.get("inputs") or ()):
             raise bad_input("--watch: - can be read only once; give a file")
+        output = given.get("output")
+        if output in (Output.JSON, Output.YAML):
+            _stream(lambda: run(*args, **given), every, output is Output.JSON)
         _repeat(lambda: run(*args, **given), every)
 
     signature = inspect.signature(run)
@@ -80,6 +84,23 @@ def _repeat(run: Callable[[], None], every_s: float) -> None:
             sys.stdout.write(text)
             sys.stdout.flush()
             is_first = False
+            time.sleep(every_s)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+def _stream(run: Callable[[], None], every_s: float, is_json: bool) -> NoReturn:
+    """Repeats documents for programs: JSON on one line each, YAML between `---`."""
+    try:
+        while True:
+            shown, said, code = _run_once(run, False)
+            sys.stderr.write(said)
+            if not shown and code:
+                raise typer.Exit(code)
+            if is_json and shown:
+                shown = msgspec.json.format(shown, indent=-1) + "\n"
+            sys.stdout.write(shown if is_json else f"---\n{shown}")
+            sys.stdout.flush()
             time.sleep(every_s)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None

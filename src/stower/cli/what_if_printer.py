@@ -5,6 +5,7 @@ from typing import Final
 from rich.table import Table
 
 from stower.cli.output import amount, console, format_count, table
+from stower.cli.reason_text import without_preemption
 from stower.sim.what_if import Comparison, Difference, Outcome
 
 SHOWN: Final = 20
@@ -85,7 +86,8 @@ def _list(title: str, differences: tuple[Difference, ...]) -> None:
     out.print()
     shown = table(f"{title}: {len(differences):,}", "pod", "before", "after", "reason")
     for each in differences[:SHOWN]:
-        shown.add_row(each.pod, each.before or "-", each.after or "-", each.why)
+        why = without_preemption(each.why)
+        shown.add_row(each.pod, each.before or "-", each.after or "-", why)
     out.print(shown)
     if len(differences) > SHOWN:
         out.print(f"and {len(differences) - SHOWN:,} more (all with --output json)")

@@ -18,6 +18,7 @@ from stower.sim.capacity import describe_rejection, patient
 from stower.sim.node_copies import copy_of_node, slices_of_copy
 from stower.sim.node_pods import pods_of_node
 from stower.sim.simulation import Use, use_of
+from stower.sim.untried import untried_reason
 from stower.sim.workload import Workload
 from stower.sim.world import World
 
@@ -151,5 +152,9 @@ class _Try:
         for pod in self._world.list_pending():
             decision = self._last.get(pod.metadata.uid)
             if pod.metadata.uid in self._asked:
-                found[pod.key] = "not tried" if decision is None else describe_rejection(decision)
+                found[pod.key] = (
+                    untried_reason(self._world.engine, pod)
+                    if decision is None
+                    else describe_rejection(decision)
+                )
         return found

@@ -16,6 +16,7 @@ from stower.model.kinds import Pod, ResourceClaim
 from stower.model.resources import PODS
 from stower.model.selectors import LabelSelector
 from stower.model.times import SECOND_NS
+from stower.sim.untried import untried_reason
 from stower.sim.workload import Workload
 from stower.sim.world import World
 from stower.state.arrays import Ints
@@ -159,10 +160,7 @@ def simulate(
 
     started = time.perf_counter()
     if workload.at_once:
-        pods = (*workload.placed, *(a.pod for a in workload.arrivals))
-        world.start(workload.nodes, pods, workload.related)
-        world.settle()
-        _retry(world, last)
+        run_at_once(world, workload, last)
         on_arrival(total)
     elif options.timed or workload.is_history:
         run_timed(world, workload, on_arrival)
@@ -175,6 +173,15 @@ def simulate(
     # The scheduler's time: looking at it for the report does not count.
     seconds = time.perf_counter() - started - looking
     return _report(workload, policy, options, world, last, attempts, seconds, tuple(curve))
+
+
+def run_at_once(world: World, workload: Workload, last: Mapping[str, Decision]) -> None:
+    """Schedules all pods of a workload that are pending at its start. `last`: the last decision for
+    each pod, by uid, which the world keeps up to date."""
+    pods = (*workload.placed, *(arrival.pod for arrival in workload.arrivals))
+    world.start(workload.nodes, pods, workload.related)
+    world.settle()
+    _retry(world, last)
 
 
 def _retry(world: World, last: Mapping[str, Decision]) -> None:
@@ -294,19 +301,9 @@ def _wait_seconds(workload: Workload, last: Mapping[str, Decision]) -> float:
 def _count_waiting(world: World, last: Mapping[str, Decision]) -> tuple[WaitingPods, ...]:
     """Pending pods by message, most first."""
     groups: dict[str, list[str]] = {}
-    profiles = world.engine.profiles
     for pod in world.list_pending():
         decision = last.get(pod.metadata.uid)
-        if decision is not None:
-            message = decision.message
-        elif pod.spec.scheduler_name not in profiles:
-            message = f"no profile for scheduler {pod.spec.scheduler_name!r}"
-        elif pod.metadata.deletion_timestamp:
-            message = "being deleted"
-        elif pod.spec.scheduling_gates:
-            message = "waiting for scheduling gates"
-        else:
-            message = world.engine.queue.tree_waiting_reason(pod.metadata.uid) or "not tried"
+        message = untried_reason(world.engine, pod) if decision is None else decision.message
         groups.setdefault(message, []).append(pod.key)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(WaitingPods(message, len(keys), keys[0]) for message, keys in ordered)

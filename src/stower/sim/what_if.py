@@ -27,6 +27,7 @@ from stower.sim.node_copies import copy_of_node, slices_of_copy
 from stower.sim.node_pods import belongs_to_node, pods_of_node
 from stower.sim.recorded_drivers import RecordedDriver
 from stower.sim.simulation import Use, run_timed, use_of
+from stower.sim.untried import untried_reason
 from stower.sim.workload import Arrival, Workload
 from stower.sim.world import AGAIN, World
 
@@ -279,8 +280,10 @@ class _Run:
         for pod in self.world.list_pending():
             decision = self._last.get(pod.metadata.uid)
             uid = pod.metadata.uid
-            untried = self.world.engine.queue.tree_waiting_reason(uid) or "not tried"
-            why[_find_original_uid(uid)] = untried if decision is None else decision.message
+            message = (
+                untried_reason(self.world.engine, pod) if decision is None else decision.message
+            )
+            why[_find_original_uid(uid)] = message
         return why
 
     def list_pending(self) -> set[str]:

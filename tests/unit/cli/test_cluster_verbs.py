@@ -80,6 +80,18 @@ def test_pending_pods_are_grouped_by_reason_or_listed(kubeconfig: Path) -> None:
 
 
 @pytest.mark.usefixtures("waiting")
+def test_pending_pods_have_classes(kubeconfig: Path) -> None:
+    asked = ("get", "pending", "--kubeconfig", kubeconfig, "--classes")
+    found = {pod["pod"]: pod for pod in json.loads(invoke(*asked, "-o", "json").stdout)}
+    classes = {key: pod["class"] for key, pod in found.items()}
+    assert ("blocked", "never") == (classes["default/gated"], classes["default/new"])
+    assert "no scheduler of the name other is known" in found["default/new"]["because"]
+    assert "class" in invoke(*asked, "--pods").stdout.splitlines()[1].split()
+    told = invoke("get", "pending", "--kubeconfig", kubeconfig, "--config", "a.yaml")
+    assert (2, True) == (told.exit_code, "--config: is for --classes" in told.stderr)
+
+
+@pytest.mark.usefixtures("waiting")
 def test_pending_pods_of_another_namespace_are_left_out(kubeconfig: Path) -> None:
     told = invoke("get", "pending", "--kubeconfig", kubeconfig, "-n", "team")
     assert "No pod waits for a node.\n" == told.stdout

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from stower.cli import watch
+from stower.cli.output import Output, emit
 from stower.cli.watch import AGAIN, add_watch
 from tests.unit.cli.served import invoke
 
@@ -93,3 +94,29 @@ def test_without_the_option_a_verb_runs_once(
 def test_standard_input_cannot_be_read_again(tmp_path: Path) -> None:
     told = invoke("devices", "all", "-", "--watch")
     assert (2, True) == (told.exit_code, "--watch: - can be read only once" in told.stderr)
+
+
+@pytest.mark.parametrize(
+    ("output", "wanted"),
+    [(Output.JSON, '{"run":1}\n{"run":2}\n{"run":3}\n'), (Output.YAML, "---\nrun: 1\n---\n")],
+)
+def test_documents_for_programs_follow_each_other(
+    output: Output,
+    wanted: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """JSON one on a line; what is said besides does not come between."""
+    verb = Verb(monkeypatch)
+
+    def run(inputs: list[str] | None = None, output: Output = Output.TABLE) -> None:
+        verb.runs += 1
+        sys.stderr.write("note\n")
+        emit({"run": verb.runs}, output)
+
+    with pytest.raises(typer.Exit) as ended:
+        add_watch(run)(watch=True, output=output)
+    assert 0 == ended.value.exit_code
+    told = capsys.readouterr()
+    assert told.out.startswith(wanted)
+    assert "note\n" * 3 == told.err

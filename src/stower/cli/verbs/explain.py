@@ -4,6 +4,7 @@ smallest change to schedule it."""
 import http.client
 import time
 import urllib.error
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlencode
@@ -20,10 +21,20 @@ from stower.cli.cluster_options import (
     SchedulerToken,
     State,
 )
-from stower.cli.engine_inputs import Config, engine_of
+from stower.cli.engine_inputs import Config, engine_of, served_schedulers
 from stower.cli.explanation_output import ExplainedPod, KnownPod
 from stower.cli.explanation_printer import print_explanation, print_group
-from stower.cli.output import Output, bad_input, console, emit, failure, note, progress
+from stower.cli.output import (
+    Output,
+    bad_input,
+    console,
+    emit,
+    failure,
+    format_count,
+    note,
+    progress,
+)
+from stower.cli.reason_text import without_preemption
 from stower.cli.replayed_engine import replayed_engine
 from stower.cli.scheduler_client import open_url, token_for
 from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
@@ -31,12 +42,15 @@ from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation
 from stower.engine.explain.probe import explain_pod, explain_tree, observe_new_pods
-from stower.engine.status_reporter import POD_SCHEDULED, UNSCHEDULABLE
+from stower.framework.decisions import Decision
 from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import closest, printable
 from stower.model.kinds import Pod, PodScheduling
 from stower.record.reader import is_recording
+from stower.sim.simulation import run_at_once
+from stower.sim.workload import Workload
+from stower.sim.world import World
 
 NAME = "explain"
 WATCHED = True
@@ -45,7 +59,7 @@ Examples:
 
   stower explain pod default/web-1
 
-  stower explain pod web-1 dumps/ --config scheduler.yaml
+  stower explain pod web-1 dumps/ --config scheduler.yaml --after-others
 
   stower explain pod web-1 stower.ndjson.zst --at 93.5
 
@@ -58,7 +72,8 @@ compositepodgroup.
 
 Every change has been verified on a copy of the cluster state: it lets the pod run, or lets the
 negotiation of its devices continue. The answers of drivers are not predicted. A recording is
-explained at its end, or --at SECONDS after its beginning. With --port, the output includes the
+explained at its end, or --at SECONDS after its beginning. A pod is explained as if it were next;
+with --after-others, as `stower simulate` finds it. With --port, the output includes the
 queue and the last attempts of a running scheduler (stower run --port). The exit code is 2 if there
 is no such pod or group.
 """
@@ -84,6 +99,9 @@ def run(
         float | None,
         typer.Option(min=0, metavar="SECONDS", help="Time in a recording."),
     ] = None,
+    after_others: Annotated[
+        bool, typer.Option("--after-others", help="Place the other pods that wait first.")
+    ] = False,
     port: SchedulerPort = None,
     token_file: SchedulerToken = None,
     kubeconfig: Kubeconfig = None,
@@ -99,28 +117,29 @@ def run(
     key = name if "/" in name else f"{namespace}/{name}"
     token = token_for(port, token_file)
     known = _known(port, token, key) if port is not None else None
-    engine, pods, is_recorded = _engine(
-        inputs, config, at, kubeconfig, context, state, ignore_unknown_plugins
-    )
+    is_recorded = _is_recording(inputs)
+    if is_recorded:
+        if config is not None or after_others:
+            option = "--config" if config is not None else "--after-others"
+            raise bad_input(f"{option}: a recording is explained as it was; use stower what-if")
+        engine = replayed_engine(Path((inputs or [""])[0]), at, ignore_unknown_plugins)
+        pods = [entry.pod for entry in engine.state.pods.values()]
+    elif at is not None:
+        raise bad_input("--at: want a recording as INPUT")
+    else:
+        work = cluster_of(inputs, kubeconfig, context, state).workload
+        engine, pods = _engine(work, config, ignore_unknown_plugins, after_others)
     if kind in GROUP_KINDS:
         _show_group(engine, GROUP_KINDS[kind], key, output)
         return
-    pod = next((pod for pod in pods if pod.key == key), None)
-    if pod is None:
-        inside, _, short = key.rpartition("/")
-        close = closest(short, [p.metadata.name for p in pods if p.metadata.namespace == inside])
-        hint = f"; did you mean {close}?" if close else ""
-        raise bad_input(f"there is no pod {key}, or it has ended{hint}")
+    pod = _find_pod(key, pods)
     with progress("explain"):
         found = _explain(engine, pod)
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
-    name = pod.spec.scheduler_name
-    is_known = name in engine.profiles and name != DEFAULT_SCHEDULER_NAME
-    if config is None and not is_recorded and is_known:
-        note(
-            f"no configuration of {name} is given: kube-scheduler's defaults "
-            "are used; give the configuration with --config"
-        )
+    if config is None and not is_recorded:
+        _note_defaults(pod, engine)
+    if not (is_recorded or after_others or pod.spec.node_name):
+        _note_others(key, pods)
     if engine.extenders is not None:
         note(f"{engine.extenders.count} extenders of the configuration were not called")
     if output is Output.TABLE:
@@ -133,40 +152,60 @@ def run(
         emit(ExplainedPod(**fields, negotiation=more[0], scheduler=more[1]), output)
 
 
+def _find_pod(key: str, pods: Sequence[Pod]) -> Pod:
+    """The pod of that key. Ends the program where there is none."""
+    for pod in pods:
+        if pod.key == key:
+            return pod
+    inside, _, short = key.rpartition("/")
+    close = closest(short, [p.metadata.name for p in pods if p.metadata.namespace == inside])
+    hint = f"; did you mean {close}?" if close else ""
+    raise bad_input(f"there is no pod {key}, or it has ended{hint}")
+
+
+def _note_defaults(pod: Pod, engine: Engine) -> None:
+    name = pod.spec.scheduler_name
+    if name in engine.profiles and name != DEFAULT_SCHEDULER_NAME:
+        note(
+            f"no configuration of {name} is given: kube-scheduler's defaults "
+            "are used; give the configuration with --config"
+        )
+
+
+def _note_others(key: str, pods: Sequence[Pod]) -> None:
+    others = sum(not (pod.spec.node_name or pod.key == key) for pod in pods)
+    if others:
+        verb = "waits" if others == 1 else "wait"
+        note(
+            f"{format_count(others, 'other pod')} {verb}, too: {key} is explained as if it were "
+            "next; --after-others places the others first"
+        )
+
+
+def _is_recording(inputs: list[str] | None) -> bool:
+    path = Path(inputs[0]) if inputs and len(inputs) == 1 else None
+    return path is not None and path.is_file() and is_recording(path)
+
+
 def _engine(
-    inputs: list[str] | None,
-    config: Path | None,
-    at: float | None,
-    kubeconfig: Path | None,
-    context: str,
-    state: Path,
-    ignores_unknown: bool,
-) -> tuple[Engine, list[Pod], bool]:
-    """The engine that knows the cluster, its pods, and whether it comes from a recording."""
-    recording = Path(inputs[0]) if inputs and len(inputs) == 1 else None
-    if recording is not None and recording.is_file() and is_recording(recording):
-        if config is not None:
-            raise bad_input("--config: a recording has its own configuration; use stower what-if")
-        engine = replayed_engine(recording, at, ignores_unknown)
-        return engine, [entry.pod for entry in engine.state.pods.values()], True
-    if at is not None:
-        raise bad_input("--at: want a recording as INPUT")
-    work = cluster_of(inputs, kubeconfig, context, state).workload
+    work: Workload, config: Path | None, ignores_unknown: bool, after_others: bool
+) -> tuple[Engine, list[Pod]]:
+    """The engine that knows the cluster, and its pods; `after_others`: once all pods that can have
+    a node have it, as in `stower simulate`."""
     pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
-    names = {pod.spec.scheduler_name for pod in pods if _is_served(pod)}
-    engine = engine_of(config, names=names, ignores_unknown=ignores_unknown)
+    engine = engine_of(config, names=served_schedulers(pods), ignores_unknown=ignores_unknown)
     objects = (*work.related, *work.nodes, *pods)
+    if after_others:
+        last: dict[str, Decision] = {}
+        world = World(engine, lambda decision: last.update({decision.uid: decision}))
+        with progress("explain"):
+            run_at_once(world, work, last)
+        return engine, [*world.pods.values()]
     now_ns = moment_of(objects)
     engine.step(Hold(True), now_ns)
     engine.step(Listed(objects), now_ns)
     observe_new_pods(engine)
-    return engine, pods, False
-
-
-def _is_served(pod: Pod) -> bool:
-    """Whether the pod shows that a scheduler of its name runs: one has placed or refused it."""
-    told = pod.condition(POD_SCHEDULED)
-    return bool(pod.spec.node_name) or (told is not None and told.reason == UNSCHEDULABLE)
+    return engine, pods
 
 
 def _show_group(engine: Engine, kind: str, key: str, output: Output) -> None:
@@ -221,7 +260,7 @@ def _print_known(known: KnownPod) -> None:
     where = f"Queue of the running scheduler: {known.place}"
     out.print(printable(f"{where}; attempts: {known.attempts}."))
     for tried in known.decisions[-3:]:
-        text = tried.node or tried.message
+        text = tried.node or without_preemption(tried.message)
         out.print(printable(f"  {tried.outcome}: {text}"), soft_wrap=True)
         if tried.victims:
             text = f"    evicts {', '.join(tried.victims)} from {tried.nominated}"

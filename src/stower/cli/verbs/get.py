@@ -8,9 +8,23 @@ from urllib.parse import quote
 
 import typer
 
+from stower.cli.cluster_inputs import cluster_of, moment_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
+from stower.cli.engine_inputs import Config, engine_of, served_schedulers
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
-from stower.cli.output import Output, bad_input, console, emit, failure, format_count, table
+from stower.cli.output import (
+    Output,
+    bad_input,
+    console,
+    emit,
+    failure,
+    format_count,
+    progress,
+    table,
+)
+from stower.cli.reason_text import without_preemption
+from stower.engine.explain.probe import explain_pod, observe_new_pods
+from stower.framework.events import Hold, Listed
 from stower.model.times import age, time_ns
 
 NAME = "get"
@@ -22,10 +36,14 @@ Examples:
 
   stower get pending --pods --namespace team-1
 
+  stower get pending --classes --config scheduler.yaml
+
   stower get pending --output json
+
+With --classes, the whole cluster is read, and each pod has the class of its explanation: never,
+blocked, waiting or ready (docs/explanation.md).
 """
 
-TAILS = (" no new claims to deallocate", " preemption: ")
 VIEWS = ("devices", "groups", "negotiations", "vms", "warm")
 
 
@@ -37,6 +55,10 @@ def run(
         str, typer.Option("--namespace", "-n", help="Only this namespace; default: all.")
     ] = "",
     pods: Annotated[bool, typer.Option("--pods", help="List each pod, not each reason.")] = False,
+    classes: Annotated[
+        bool, typer.Option("--classes", help="Read the whole cluster, and classify each pod.")
+    ] = False,
+    config: Config = None,
     state: State = STATE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -50,12 +72,42 @@ def run(
         waiting = asyncio.run(pending_pods(kubeconfig_of(kubeconfig, state), namespace, context))
     except KubeError as error:
         raise failure(str(error)) from None
+    if classes:
+        _classify(waiting, config, kubeconfig, context, state)
+    elif config is not None:
+        raise bad_input("--config: is for --classes")
     if output is not Output.TABLE:
         emit(waiting, output)
     elif not waiting:
         console().print("No pod waits for a node.")
     else:
         print_waiting(waiting, pods)
+
+
+def _classify(
+    waiting: list[dict[str, Any]],
+    config: Path | None,
+    kubeconfig: Path | None,
+    context: str,
+    state: Path,
+) -> None:
+    """Gives each pod the class of its explanation, and why it is of that class."""
+    work = cluster_of(None, kubeconfig, context, state).workload
+    pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
+    engine = engine_of(config, names=served_schedulers(pods))
+    objects = (*work.related, *work.nodes, *pods)
+    now_ns = moment_of(objects)
+    engine.step(Hold(True), now_ns)
+    engine.step(Listed(objects), now_ns)
+    observe_new_pods(engine)
+    by_key = {pod.key: pod for pod in pods}
+    with progress("classes") as update:
+        for done, entry in enumerate(waiting, 1):
+            if (pod := by_key.get(entry["pod"])) is not None:
+                found = explain_pod(engine, pod, has_changes=False)
+                entry |= {"class": str(found.class_), "because": found.because}
+            if update is not None:
+                update(done, len(waiting))
 
 
 async def pending_pods(
@@ -75,10 +127,7 @@ def _describe(pod: dict[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = next((c for c in conditions if c["type"] == "PodScheduled"), {})
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     scheduler = spec.get("schedulerName") or ""
-    message = told.get("message") or ""
-    # What preemption came to says nothing of why: kube-scheduler adds it to every refusal.
-    for tail in TAILS:
-        message = message.partition(tail)[0]
+    message = without_preemption(told.get("message") or "")
     why = message or f"not yet attempted by {scheduler}"
     if gates:
         why = f"scheduling gates: {', '.join(gates)}"
@@ -98,15 +147,18 @@ def print_waiting(waiting: list[dict[str, Any]], each: bool) -> None:
     """As a table: each pod, or one line for each reason."""
     now_ns = time.time_ns()
     if each:
-        listed = table("Pending pods", "pod", "waits", "priority", "why", right=("priority",))
+        more = ("class",) if any("class" in pod for pod in waiting) else ()
+        names = ("pod", "waits", "priority", *more, "why")
+        listed = table("Pending pods", *names, right=("priority",))
         for pod in waiting:
-            since = age(now_ns, pod["since"])
-            listed.add_row(pod["pod"], since, str(pod["priority"]), pod["why"])
+            since, classes = age(now_ns, pod["since"]), [pod.get(name, "") for name in more]
+            listed.add_row(pod["pod"], since, str(pod["priority"]), *classes, pod["why"])
         console().print(listed)
         return
     groups: dict[str, list[dict[str, Any]]] = {}
     for pod in waiting:
-        groups.setdefault(pod["why"], []).append(pod)
+        why = f"{pod['class']}: {pod['why']}" if "class" in pod else pod["why"]
+        groups.setdefault(why, []).append(pod)
     title = f"{format_count(len(waiting), 'pod')} {'waits' if len(waiting) == 1 else 'wait'}"
     listed = table(f"{title} for a node", "pods", "longest", "why", "for example", right=("pods",))
     for why, pods in sorted(groups.items(), key=lambda group: -len(group[1])):

@@ -75,6 +75,7 @@ function Why({ about }) {
     <h2>${about.verdict === "placed" ? "Why this node" : "Why pending"}</h2>
     <p id="verdict">${VERDICTS[about.verdict] || about.verdict} ${about.verdict !== "placed" && about.message}
       ${about.nodes > 0 && html` <span class="quiet">${would}${about.feasible.toLocaleString()} of ${about.nodes.toLocaleString()} nodes would fit.</span>`}</p>
+    ${about.verdict !== "placed" && html`<p id="class">Class ${about.class}${about.because && `: ${about.because}`}.</p>`}
     ${about.scores.length > 0 && html`<${Table} columns=${["node", ["total", "n"], ...parts.map((part) => [part, "n"])]}
       rows=${about.scores.map((score) => ({ key: score.node, cells: [
         html`<${NodeLink} name=${score.node} />${score.node === about.node ? " (chosen)" : ""}`, score.total, ...parts.map((part) => score.parts[part] || 0)] }))} />`}

@@ -112,10 +112,11 @@ def explain(
     queue: SchedulingQueue,
     profiles: dict[str, Profile],
     why_waiting: Callable[[QueuedTree], str] = lambda tree: tree.waits_for,
+    has_changes: bool = True,
 ) -> Explanation:
     """Returns the explanation of a pod. `why_waiting` returns what keeps a pod group tree waiting,
-    "" where it would be placed."""
-    found = _explain(pod, state, cycle, queue, profiles, why_waiting)
+    "" where it would be placed; `has_changes`: whether to search for changes."""
+    found = _explain(pod, state, cycle, queue, profiles, why_waiting, has_changes)
     if found.verdict in CLASSES:
         return msgspec.structs.replace(found, class_=CLASSES[found.verdict])
     if found.verdict == "grouped":
@@ -139,6 +140,7 @@ def _explain(
     queue: SchedulingQueue,
     profiles: dict[str, Profile],
     why_waiting: Callable[[QueuedTree], str],
+    has_changes: bool,
 ) -> Explanation:
     profile = profiles.get(pod.spec.scheduler_name)
     if profile is None:
@@ -157,7 +159,8 @@ def _explain(
         try:
             for other in displaceable_pods(state, profile, pod):
                 state.displace(other)
-            found = _PendingPod(entry, state, cycle, profile).explain_pending(refused_by)
+            pending = _PendingPod(entry, state, cycle, profile)
+            found = pending.explain_pending(refused_by, has_changes)
         except ATTEMPT_ERRORS as error:
             return Explanation(pod.key, "failed", message=str(error), nodes=state.node_count)
     if queued is not None and queued.tree is not None and found.verdict == "fits":
@@ -191,7 +194,7 @@ class _PendingPod:
     ) -> None:
         self.entry, self.state, self.cycle, self.profile = entry, state, cycle, profile
 
-    def explain_pending(self, refused_by: tuple[str, ...]) -> Explanation:
+    def explain_pending(self, refused_by: tuple[str, ...], has_changes: bool) -> Explanation:
         """Returns what keeps the pod waiting."""
         entry, state, profile = self.entry, self.state, self.profile
         pod, shape = entry.pod, entry.shape
@@ -226,8 +229,8 @@ class _PendingPod:
         finding = classify_pending(entry, state, self.cycle, profile, verdict)
         search = ChangeSearch(entry, state, self.cycle, profile, finding.lasting)
         rows = search.closest(verdict) if row < 0 else [row]
-        changes = search.changes(rows)
-        if not changes and finding.lasting:
+        changes = search.changes(rows) if has_changes else ()
+        if has_changes and not changes and finding.lasting:
             changes = ChangeSearch(entry, state, self.cycle, profile).changes(rows)
         return Explanation(
             pod.key,

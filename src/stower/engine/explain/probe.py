@@ -47,13 +47,15 @@ def explain_tree(engine: Engine, kind: str, key: str) -> GroupExplanation | None
     return None
 
 
-def explain_pod(engine: Engine, pod: Pod) -> Explanation:
+def explain_pod(engine: Engine, pod: Pod, has_changes: bool = True) -> Explanation:
     """Returns the explanation of a pod on the engine's current state; the verdict is "failed" where
-    the engine fails on it."""
+    the engine fails on it. `has_changes`: whether to search for changes that would help."""
     trees = engine.tree_attempts
     why_waiting = trees.waiting_reason if trees is not None else lambda tree: tree.waits_for
     try:
-        return explain(pod, engine.state, engine.cycle, engine.queue, engine.profiles, why_waiting)
+        return explain(
+            pod, engine.state, engine.cycle, engine.queue, engine.profiles, why_waiting, has_changes
+        )
     except Exception as error:
         message = engine.on_explanation_error(pod.key, error)
         return Explanation(pod.key, "failed", message=message, nodes=engine.state.node_count)
