@@ -247,9 +247,8 @@ def test_an_explanation_sees_the_nodes_without_placeholders() -> None:
     )  # fmt: skip
     assert ("placed", "n1", 2) == (found.verdict, found.node, found.feasible)
     (pulling,) = (one for one in found.refused if one.plugin == "ImageReadiness")
-    assert (("n4",), ("warm pool default/users; the node is pulling for 0s, expected: 3m",)) == (
-        pulling.examples, pulling.details,
-    )  # fmt: skip
+    told = "warm pool default/users; the node is pulling by its kubelet for 0s, expected: 3m"
+    assert (("n4",), (told,)) == (pulling.examples, pulling.details)
 
 
 @pytest.mark.behaviour("S1.11")

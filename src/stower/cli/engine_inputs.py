@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from stower.assembly import build_engine
+from stower.cli.cluster_inputs import moment_of
 from stower.cli.configuration_files import InputError
 from stower.cli.output import bad_input
 from stower.cli.plugins import plugins_of
@@ -19,14 +20,17 @@ from stower.cli.scheduler_configuration import (
     recorded_configuration,
 )
 from stower.engine.engine import Engine
+from stower.engine.explain.probe import observe_new_pods
 from stower.engine.status_reporter import POD_SCHEDULED, UNSCHEDULABLE
 from stower.framework.configuration import API_VERSION, KIND
+from stower.framework.events import Hold, Listed
 from stower.framework.plugin import Features
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.record.lines import Engine as Built
 from stower.sim.weights import check_scores, weighted
+from stower.sim.workload import Workload
 
 Config = Annotated[
     Path | None,
@@ -92,6 +96,21 @@ def engine_factory(
         return engine
 
     return build
+
+
+def informed_engine(
+    work: Workload, config: Path | None, ignores_unknown: bool = False
+) -> tuple[Engine, list[Pod]]:
+    """Returns an engine that knows a cluster and schedules nothing, and the cluster's pods. Without
+    a configuration, schedulers that pods show have kube-scheduler's defaults."""
+    pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
+    engine = engine_of(config, names=served_schedulers(pods), ignores_unknown=ignores_unknown)
+    objects = (*work.related, *work.nodes, *pods)
+    now_ns = moment_of(objects)
+    engine.step(Hold(True), now_ns)
+    engine.step(Listed(objects), now_ns)
+    observe_new_pods(engine)
+    return engine, pods
 
 
 def default_configuration(names: Iterable[str]) -> dict[str, Any] | None:

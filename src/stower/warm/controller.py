@@ -312,7 +312,9 @@ class WarmCapacity:
         if state not in (NodeState.PULLING, NodeState.STUCK):
             return str(state or "outside the pool")
         since_ns, expected_ns = int(nodes.pulls_since_ns[row]), self.figures.expected_pull_ns
-        return f"{state} {pull_text(since_ns, now_ns, expected_ns)}".rstrip()
+        here = pool.pullers.get(self.state.node_names[row], {}).values()
+        by = ", ".join(sorted(pod.key for pod in here)) or "its kubelet"
+        return f"{state} by {by} {pull_text(since_ns, now_ns, expected_ns)}".rstrip()
 
     def _has_waited(self, pod: Pod) -> tuple[bool, bool]:
         """Whether it goes elsewhere, and anywhere."""

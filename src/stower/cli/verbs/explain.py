@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from stower.cli.cluster_inputs import Inputs, cluster_of, moment_of
+from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import (
     STATE,
     Context,
@@ -21,7 +21,7 @@ from stower.cli.cluster_options import (
     SchedulerToken,
     State,
 )
-from stower.cli.engine_inputs import Config, engine_of, served_schedulers
+from stower.cli.engine_inputs import Config, engine_of, informed_engine, served_schedulers
 from stower.cli.explanation_output import ExplainedPod, KnownPod
 from stower.cli.explanation_printer import print_explanation, print_group
 from stower.cli.output import (
@@ -41,9 +41,8 @@ from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation
-from stower.engine.explain.probe import explain_pod, explain_tree, observe_new_pods
+from stower.engine.explain.probe import explain_pod, explain_tree
 from stower.framework.decisions import Decision
-from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import closest, printable
 from stower.model.kinds import Pod, PodScheduling
@@ -192,20 +191,15 @@ def _engine(
 ) -> tuple[Engine, list[Pod]]:
     """The engine that knows the cluster, and its pods; `after_others`: once all pods that can have
     a node have it, as in `stower simulate`."""
+    if not after_others:
+        return informed_engine(work, config, ignores_unknown)
     pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
     engine = engine_of(config, names=served_schedulers(pods), ignores_unknown=ignores_unknown)
-    objects = (*work.related, *work.nodes, *pods)
-    if after_others:
-        last: dict[str, Decision] = {}
-        world = World(engine, lambda decision: last.update({decision.uid: decision}))
-        with progress("explain"):
-            run_at_once(world, work, last)
-        return engine, [*world.pods.values()]
-    now_ns = moment_of(objects)
-    engine.step(Hold(True), now_ns)
-    engine.step(Listed(objects), now_ns)
-    observe_new_pods(engine)
-    return engine, pods
+    last: dict[str, Decision] = {}
+    world = World(engine, lambda decision: last.update({decision.uid: decision}))
+    with progress("explain"):
+        run_at_once(world, work, last)
+    return engine, [*world.pods.values()]
 
 
 def _show_group(engine: Engine, kind: str, key: str, output: Output) -> None:

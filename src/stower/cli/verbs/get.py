@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import typer
 
-from stower.cli.cluster_inputs import cluster_of, moment_of
+from stower.cli.cluster_inputs import cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
-from stower.cli.engine_inputs import Config, engine_of, served_schedulers
+from stower.cli.engine_inputs import Config, informed_engine
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
 from stower.cli.output import (
     Output,
@@ -23,8 +23,7 @@ from stower.cli.output import (
     table,
 )
 from stower.cli.reason_text import without_preemption
-from stower.engine.explain.probe import explain_pod, observe_new_pods
-from stower.framework.events import Hold, Listed
+from stower.engine.explain.probe import explain_pod
 from stower.model.times import age, time_ns
 
 NAME = "get"
@@ -92,14 +91,7 @@ def _classify(
     state: Path,
 ) -> None:
     """Gives each pod the class of its explanation, and why it is of that class."""
-    work = cluster_of(None, kubeconfig, context, state).workload
-    pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
-    engine = engine_of(config, names=served_schedulers(pods))
-    objects = (*work.related, *work.nodes, *pods)
-    now_ns = moment_of(objects)
-    engine.step(Hold(True), now_ns)
-    engine.step(Listed(objects), now_ns)
-    observe_new_pods(engine)
+    engine, pods = informed_engine(cluster_of(None, kubeconfig, context, state).workload, config)
     by_key = {pod.key: pod for pod in pods}
     with progress("classes") as update:
         for done, entry in enumerate(waiting, 1):
