@@ -126,6 +126,9 @@ class _Store:
             taints = msgspec.to_builtins(node.spec.taints or ())
             self._seen.put("nodes", {"metadata": meta, "spec": {"taints": taints}})
         namespaces = {namespace_of(owner.object) for owner in owners}
+        self._pods = {
+            f"{pod.metadata.namespace or DEFAULT_NAMESPACE}/{pod.metadata.name}" for pod in pods
+        }
         for pod in pods:
             if (
                 pod.metadata.namespace or DEFAULT_NAMESPACE
@@ -173,6 +176,9 @@ class _Store:
         for call in todo.calls:
             if call.method == "POST" and call.kind != "events":
                 obj = self._named(owner, msgspec.json.decode(call.body))
+                is_taken = call.kind == "pods" and key_of(obj) in self._pods
+                if is_taken or self._seen.get(call.kind, key_of(obj)) is not None:
+                    continue  # another object has its name
                 if call.kind == "pods":
                     self._seen.put("pods", {**obj, "status": READY})
                 elif call.kind == "persistentvolumeclaims":

@@ -219,6 +219,20 @@ def test_faults_name_the_object_and_the_field(change: Object, error: str, tmp_pa
     assert f"cluster.json: document 2: {error}" in str(caught.value)
 
 
+def test_a_stateful_set_begins_with_its_first_ordinal(tmp_path: Path) -> None:
+    db = owner("StatefulSet", "db", replicas=2, ordinals={"start": 5})
+    assert {"db-5", "db-6"} == {p.metadata.name for p in pods_of(read(tmp_path, node("n1"), db))}
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, owner("StatefulSet", "db", ordinals={"start": -1}))
+    assert "spec.ordinals.start: got -1, want greater than or equal to 0" in str(caught.value)
+
+
+def test_a_pod_of_another_owner_keeps_its_name(tmp_path: Path) -> None:
+    other = {"apiVersion": "v1", "kind": "Pod", **template("x"), "metadata": {"name": "db-0"}}
+    loaded = read(tmp_path, node("n1"), other, owner("StatefulSet", "db", replicas=2))
+    assert {"db-0", "db-1"} == {pod.metadata.name for pod in pods_of(loaded)}
+
+
 def test_pods_of_one_object_and_of_another_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path, node("n1"), owner("Deployment"), owner("Deployment"))

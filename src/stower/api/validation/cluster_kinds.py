@@ -284,7 +284,8 @@ def template(path: str, given: Object | None) -> Iterator[FieldError]:
 
 def stateful_set(item: Object) -> Faults:
     """A StatefulSet: its claims become volumes of the pods, whose spec is not looked at before."""
-    return workload(item, _template_metadata)
+    start = (item["spec"].get("ordinals") or {}).get("start")
+    return [*workload(item, _template_metadata), *not_negative("spec.ordinals.start", start)]
 
 
 def stateful_set_update(new: Object, old: Object) -> Faults:
