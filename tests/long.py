@@ -62,6 +62,8 @@ ROWS: Final = (
         "two schedulers with Leases of their own on shared devices, one killed every 3 s"),
     Row("vm-race", 5, "python -m tests.contract.vm_race 180",
         "30 VMs that ask for other sizes, the scheduler killed every 5 s, everything else failing"),
+    Row("recorded", 20, "python -m tests.contract.recorded_what_if 50",
+        "50 recordings of real clusters with drawn loads, run without a change"),
     Row("hostile", 11, "python -m tests.contract.hostile_users 10",
         "one user's worst objects through the API, and another's plain pods"),
     Row("kills", 13, "python -m tests.contract.kills 10",
