@@ -80,7 +80,7 @@ def _days(path: Path) -> None:
 
 def _own_days(path: Path) -> None:
     """A hub's own day, whatever it is a file of."""
-    own = read_own_hub(EXAMPLES / "warm" / "pool.yaml", None, None, (), 10)
+    own = read_own_hub(EXAMPLES / "warm" / "pool.yaml", None, None, False, (), 10)
     read_own_days([str(path)], own, range(1))
 
 

@@ -8,9 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from stower.cli.cluster_inputs import cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
-from stower.cli.engine_inputs import Config, informed_engine
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
 from stower.cli.output import (
     Output,
@@ -19,11 +17,9 @@ from stower.cli.output import (
     emit,
     failure,
     format_count,
-    progress,
     table,
 )
 from stower.cli.reason_text import without_preemption
-from stower.engine.explain.probe import explain_pod
 from stower.model.times import age, time_ns
 
 NAME = "get"
@@ -57,7 +53,9 @@ def run(
     classes: Annotated[
         bool, typer.Option("--classes", help="Read the whole cluster, and classify each pod.")
     ] = False,
-    config: Config = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --classes: the configuration.")
+    ] = None,
     state: State = STATE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
@@ -72,7 +70,9 @@ def run(
     except KubeError as error:
         raise failure(str(error)) from None
     if classes:
-        _classify(waiting, config, kubeconfig, context, state)
+        from stower.cli.pending_classes import classify  # loads all that explains pods
+
+        classify(waiting, config, kubeconfig, context, state)
     elif config is not None:
         raise bad_input("--config: is for --classes")
     if output is not Output.TABLE:
@@ -81,25 +81,6 @@ def run(
         console().print("No pod waits for a node.")
     else:
         print_waiting(waiting, pods)
-
-
-def _classify(
-    waiting: list[dict[str, Any]],
-    config: Path | None,
-    kubeconfig: Path | None,
-    context: str,
-    state: Path,
-) -> None:
-    """Gives each pod the class of its explanation, and why it is of that class."""
-    engine, pods = informed_engine(cluster_of(None, kubeconfig, context, state).workload, config)
-    by_key = {pod.key: pod for pod in pods}
-    with progress("classes") as update:
-        for done, entry in enumerate(waiting, 1):
-            if (pod := by_key.get(entry["pod"])) is not None:
-                found = explain_pod(engine, pod, has_changes=False)
-                entry |= {"class": str(found.class_), "because": found.because}
-            if update is not None:
-                update(done, len(waiting))
 
 
 async def pending_pods(
