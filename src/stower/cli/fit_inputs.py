@@ -8,8 +8,9 @@ import msgspec
 
 from stower.cli.configuration_files import InputError
 from stower.cli.inputs import LoadedWorkload, load
-from stower.model.kinds import Background, Pod
+from stower.model.kinds import Background, Pod, ResourceClaim
 from stower.model.kinds.pod import PodStatus
+from stower.sim.claim_lifecycle import recreate_with_claims
 from stower.sim.node_demand import NodeTemplate
 from stower.sim.workload import Arrival, Workload
 
@@ -72,7 +73,8 @@ def read_node_template(text: str, cluster: LoadedWorkload) -> NodeTemplate:
 
 def with_copies(work: Workload, mix: Mix, related: Sequence[Background]) -> Workload:
     """Returns the workload with copies of the pods that wait after its own."""
-    arrivals = list(work.arrivals)
+    arrivals, more = list(work.arrivals), list[ResourceClaim]()
+    claims = {obj.metadata.key: obj for obj in related if isinstance(obj, ResourceClaim)}
     for pod, count in mix:
         for i in range(count):
             name = f"{pod.metadata.name}-copy-{i}"
@@ -82,7 +84,9 @@ def with_copies(work: Workload, mix: Mix, related: Sequence[Background]) -> Work
             copy = msgspec.structs.replace(
                 pod, metadata=meta, spec=spec, status=PodStatus("Pending")
             )
+            copy, made = recreate_with_claims(pod, copy, claims)  # each has its own
+            more += made
             arrivals.append(Arrival(copy))
     return msgspec.structs.replace(
-        work, arrivals=tuple(arrivals), related=(*work.related, *related)
+        work, arrivals=tuple(arrivals), related=(*work.related, *related, *more)
     )

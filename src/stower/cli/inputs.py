@@ -75,6 +75,10 @@ _KUBECONFIG: Final = re.compile(
 )
 TABLES: Final = (".csv", ".csv.gz", ".parquet")
 WORKLOAD_VERSIONS: Final = ("apps/v1", "batch/v1")
+WORKLOADS: Final = {
+    "Deployment": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1",
+    "DaemonSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1",
+}  # fmt: skip
 HELM_HOOK: Final = "helm.sh/hook"
 HELM_TEST: Final = "helm test"
 SECONDS_MAX: Final = 1e9  # some thirty years
@@ -206,9 +210,11 @@ class _Reader:
         from stower.cli.workload_pods import create_daemon_pods, create_missing
 
         pods = [pod for pod, *_ in self.pods]
-        classes = [obj for obj in self.related if isinstance(obj, StorageClass)]
-        is_added = self._beside is not None
-        made = create_missing(self.owners, self.nodes, pods, classes, is_added)
+        there = self._beside.workload if self._beside is not None else None
+        nodes = [*(there.nodes if there is not None else ()), *self.nodes]
+        known = (*(there.related if there is not None else ()), *self.related)
+        classes = [obj for obj in known if isinstance(obj, StorageClass)]
+        made = create_missing(self.owners, nodes, pods, classes, there is not None)
         given = len(self.pods)
         for owner, data in (*made, *create_daemon_pods(daemon_sets, self.nodes)):
             self.take(f"{owner.where}: {' '.join(owner.key)}", data)
@@ -217,7 +223,7 @@ class _Reader:
         rest = [entry for entry in self.pods[given:] if not belongs_to_node(entry[0])]
         # Nodes have the pods of DaemonSets before other pods come.
         self.pods = [*first, *self.pods[:given], *rest]
-        return counts
+        return +counts
 
     def build(self) -> LoadedWorkload:
         """Everything together, defaults filled in."""
@@ -565,7 +571,7 @@ def describe_ignored(skipped: dict[str, int]) -> list[str]:
     found = []
     for name, count in skipped.items():
         kind, _, version = name.partition(" ")
-        wanted = read.get((kind, version.strip("()").partition("/")[0]))
+        wanted = read.get((kind, version.strip("()").partition("/")[0]), WORKLOADS.get(kind))
         if wanted is None:
             other[name] = count
         else:

@@ -50,14 +50,15 @@ def read_workload_object(
     if (api_version, kind) not in WORKLOAD_KINDS:
         return None
     item: Object = msgspec.json.decode(data)
-    is_stored = bool((item.get("metadata") or {}).get("resourceVersion"))
     made = _cleaned(item, api_version, kind)
     meta = made["metadata"]
+    is_stored = bool(meta.get("resourceVersion"))
     if not meta.get("name"):
         raise InvalidObject("metadata.name", meta.get("name"), "a name")
     meta["namespace"] = meta.get("namespace") or "default"
-    if not is_stored:
-        for fault in WORKLOAD_KINDS[api_version, kind](made):
+    for fault in WORKLOAD_KINDS[api_version, kind](made):
+        # What an API server has stored may be of a later version than these rules.
+        if not is_stored or fault.type == REQUIRED:
             what = "a value" if fault.type == REQUIRED else fault.message
             want = fault.detail.removeprefix("must be ") or what
             raise InvalidObject(fault.field, fault.value, want)

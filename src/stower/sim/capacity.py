@@ -77,7 +77,8 @@ def fit(
     by_node, by_pod = Counter[str](), {pod.key: 0 for pod, _ in mix}
     for i in range(most):
         for pod in (pod for pod, count in mix for _ in range(count)):
-            copy = make_pending(pod, f"{pod.metadata.name or 'pod'}-copy-{by_pod[pod.key]}")
+            name = f"{pod.metadata.name or 'pod'}-copy-{by_pod[pod.key]}"
+            copy = make_pending(pod, name, f"{pod.metadata.namespace}/{name}")
             decision = tried.place(*tried.world.recreate(pod, copy))
             if decision is None:
                 return Fit(i, by_node, _describe_skipped(pod), {}, by_pod, pod.key)

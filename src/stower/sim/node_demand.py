@@ -129,14 +129,17 @@ class _Try:
         self.waiting = self._find_waiting()
 
     def would_help(self) -> bool:
-        """Returns whether one more node gives a place to a pod that waits. Ends this try."""
+        """Returns whether one more node gives a place to a pod that waits: of pods of groups, which
+        have a place together or none, one for each. Ends this try."""
         before = set(self.waiting)
-        node, pods, slices = self._more()
-        self._world.apply_change(WatchType.ADDED, node)
-        for one in slices:
-            self._world.apply_change(WatchType.ADDED, one)
-        for pod in pods:
-            self._world.add_pod(pod)
+        grouped = sum(bool(pod.group_name) for pod in self._world.list_pending())
+        for _ in range(max(1, grouped)):
+            node, pods, slices = self._more()
+            self._world.apply_change(WatchType.ADDED, node)
+            for one in slices:
+                self._world.apply_change(WatchType.ADDED, one)
+            for pod in pods:
+                self._world.add_pod(pod)
         self._world.settle()
         self._world.advance(self._world.now_ns + 2 * self._world.engine.limits.backoff_max_ns)
         return set(self._find_waiting()) < before

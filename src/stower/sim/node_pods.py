@@ -24,11 +24,11 @@ def pods_of_node(pods: Iterable[Pod], model: str, node_name: str) -> list[Pod]:
     return [
         _pod_on(pod, node_name)
         for pod in pods
-        if belongs_to_node(pod) and model in (pod.spec.node_name, _daemon_node_of(pod))
+        if belongs_to_node(pod) and model in (pod.spec.node_name, daemon_node_of(pod))
     ]
 
 
-def _daemon_node_of(pod: Pod) -> str:
+def daemon_node_of(pod: Pod) -> str:
     """Returns the node that a pod of a DaemonSet is made for, "" for another pod. Source:
     pkg/controller/daemon/util (ReplaceDaemonSetPodNodeNameNodeAffinity)."""
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity

@@ -84,16 +84,17 @@ class RelocationSearch:
                 self._apply(found)
             yield entry, found
 
-    def empty(self, count: int) -> list[Relocation]:
+    def empty(self, count: int, moves_max: int) -> list[Relocation]:
         """Returns the moves that empty so many nodes, those with the fewest pods first; fewer where
-        no more were found. The caller has opened a trial."""
+        no more were found, or for more than `moves_max` moves. The caller has opened a trial."""
         found: list[Relocation] = []
         gone: set[int] = set()
         for row in self._rows_by_pods():
             if len(found) == count:
                 break
             moves = self._clear(row, frozenset(gone | {row}))
-            if moves is not None:
+            if moves is not None and len(moves) <= moves_max:
+                moves_max -= len(moves)
                 relocation = Relocation(row, tuple(moves))
                 self._apply(relocation)
                 found.append(relocation)

@@ -94,13 +94,15 @@ def plan_placements(
     )
 
 
-def plan_empty_nodes(workload: Workload, build: Callable[[], Engine], count: int) -> Plan:
+def plan_empty_nodes(
+    workload: Workload, build: Callable[[], Engine], count: int, moves_max: int = MOVES_MAX
+) -> Plan:
     """Returns moves that empty so many nodes, or fewer where no more can be."""
     engine = _engine_of(workload, build())
     search = RelocationSearch(engine)
     counts = search.fewest_on_nodes()
     with engine.state.trial():
-        found = search.empty(count)
+        found = search.empty(count, moves_max)
         names = [engine.state.node_names[r.row] for r in found]
     bound = sum(counts[: len(found)])
     tried = _try_all(workload, build, found, names, engine.state.node_names, is_uncordoned=False)
@@ -141,21 +143,18 @@ class _Tried:
     def run(self, found: Relocation, node_names: Sequence[str], is_uncordoned: bool) -> bool:
         """Tries the steps of one relocation; returns whether all of its pods have a node then."""
         last_rows = {move.from_row: i for i, move in enumerate(found.moves)}
-        main = node_names[found.row]  # to which nobody is to come meanwhile
-        steps = [Step("cordon", main)]
-        self._cordon(main, True)
+        main = node_names[found.row]
+        steps: list[Step] = []
+        self._cordon(main, steps)  # nobody is to come to it meanwhile
         is_good, before = True, self._placed()
         for i, move in enumerate(found.moves):
             name = node_names[move.from_row]
-            if all(step.node != name for step in steps):
-                steps.append(Step("cordon", name))
-                self._cordon(name, True)
+            self._cordon(name, steps)
             target = self._evict(move.entry)
             steps.append(Step("evict", name, move.entry.pod.key, target))
             is_good &= bool(target)
             if is_uncordoned and last_rows[move.from_row] == i:
-                steps.append(Step("uncordon", name))
-                self._cordon(name, False)
+                self._uncordon(name, steps)
         self._settle()
         if is_uncordoned:  # also if it is another pod than planned
             is_good &= before < self._placed()
@@ -181,7 +180,18 @@ class _Tried:
         pod = self._world.pods.get(uid)
         return pod.spec.node_name if pod is not None else ""
 
-    def _cordon(self, name: str, is_cordoned: bool) -> None:
+    def _cordon(self, name: str, steps: list[Step]) -> None:
+        """Cordons a node that is not yet. One that somebody has cordoned before stays so."""
+        if not self._nodes[name].spec.unschedulable:
+            steps.append(Step("cordon", name))
+            self._set_unschedulable(name, True)
+
+    def _uncordon(self, name: str, steps: list[Step]) -> None:
+        if any(step.action == "cordon" and step.node == name for step in steps):
+            steps.append(Step("uncordon", name))
+            self._set_unschedulable(name, False)
+
+    def _set_unschedulable(self, name: str, is_cordoned: bool) -> None:
         known = self._nodes[name]
         spec = msgspec.structs.replace(known.spec, unschedulable=is_cordoned)
         self._nodes[name] = msgspec.structs.replace(known, spec=spec)

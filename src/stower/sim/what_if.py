@@ -24,7 +24,7 @@ from stower.model.kinds.pod import PodStatus
 from stower.sim.claim_lifecycle import release_claim
 from stower.sim.costs import node_hours
 from stower.sim.node_copies import copy_of_node, slices_of_copy
-from stower.sim.node_pods import belongs_to_node, pods_of_node
+from stower.sim.node_pods import belongs_to_node, daemon_node_of, pods_of_node
 from stower.sim.recorded_drivers import RecordedDriver
 from stower.sim.simulation import Use, run_timed, use_of
 from stower.sim.untried import untried_reason
@@ -135,7 +135,12 @@ def edited(workload: Workload, edit: Edit) -> Workload:
             stays.append(pod)
     stays += (pod for pod in daemons if pod.spec.node_name)
     moves = [*(Arrival(pod) for pod in daemons if not pod.spec.node_name), *moves]
-    arrivals = [a for a in workload.arrivals if _name(a.pod) not in deleted]
+    arrivals = [
+        arrival
+        for arrival in workload.arrivals
+        if _name(arrival.pod) not in deleted
+        and not (belongs_to_node(arrival.pod) and daemon_node_of(arrival.pod) in gone)
+    ]
     leaving = {pod.metadata.uid for pod in workload.placed} - {p.metadata.uid for p in stays}
     related = _remove_leaving(leaving, workload.related, deleted)
     related += slices

@@ -15,6 +15,8 @@ from tests.unit.cli.test_cluster_inputs import node, pod
 from tests.unit.cli.test_what_if import stower
 from tests.unit.cli.test_workload_objects import owner, write
 
+DRA = "resource.k8s.io/v1"
+
 
 def large(name: str, cpu: str) -> dict[str, Any]:
     made = node(name)
@@ -79,6 +81,47 @@ def test_pods_of_daemon_sets_take_their_part_of_each_node(tmp_path: Path, files:
         found = ask("--until-full", "--node-template", template, cluster, "--pod",
                     f"{files['big']}=4")  # fmt: skip
         assert (3, 4 + 1) == (found["nodes"], found["placed"])  # and the agent of n1
+
+
+def test_pods_of_one_name_in_two_namespaces(tmp_path: Path) -> None:
+    cluster = write(tmp_path / "cluster.json", large("n1", "4"), large("n2", "4"))
+    more = []
+    for namespace in ("a", "b"):
+        one = pod("x", "1")
+        one["metadata"]["namespace"] = namespace
+        more += ["--pod", write(tmp_path / f"{namespace}.json", one)]
+    found = ask(*more, cluster)
+    assert (4, {"a/x": 4, "b/x": 4}) == (found["fits"], found["byPod"])
+
+
+def test_a_group_gets_nodes_for_all_of_its_pods(tmp_path: Path, files: dict[str, str]) -> None:
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+             "metadata": {"name": "gang", "namespace": "default"},
+             "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}}  # fmt: skip
+    members = [pod(f"m-{i}", "3") for i in range(4)]
+    for member in members:
+        member["spec"]["schedulingGroup"] = {"podGroupName": "gang"}
+    cluster = write(tmp_path / "gang.json", group, *members)
+    found = ask("--until-full", "--node-template", files["node"], cluster)
+    assert (4, 4, []) == (found["nodes"], found["placed"], found["unplaced"])
+
+
+def test_each_copy_has_devices_of_its_own(tmp_path: Path) -> None:
+    device_class = {"apiVersion": DRA, "kind": "DeviceClass", "metadata": {"name": "gpu"}}
+    exactly = {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}
+    template = {"apiVersion": DRA, "kind": "ResourceClaimTemplate", "metadata": {"name": "one"},
+                "spec": {"spec": {"devices": exactly}}}  # fmt: skip
+    pool = {"name": "new", "generation": 1, "resourceSliceCount": 1}
+    slice_ = {"apiVersion": DRA, "kind": "ResourceSlice", "metadata": {"name": "s"},
+              "spec": {"driver": "d", "nodeName": "new", "pool": pool,
+                       "devices": [{"name": "gpu-0"}]}}  # fmt: skip
+    asks = pod("asks", "100m")
+    asks["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimTemplateName": "one"}]
+    cluster = write(tmp_path / "c.json", device_class, template)
+    machine = write(tmp_path / "node.json", large("new", "4"), slice_)
+    more = ("--pod", f"{write(tmp_path / 'pod.json', asks)}=3")
+    found = ask("--until-full", "--node-template", machine, cluster, *more)
+    assert (3, 3) == (found["nodes"], found["placed"])
 
 
 @pytest.mark.parametrize("seed", range(12))

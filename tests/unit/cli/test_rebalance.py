@@ -59,7 +59,7 @@ def test_one_move_lets_a_pod_run(tmp_path: Path) -> None:
     assert ("evict", "n1", "default/b") == (evict["action"], evict["node"], evict["pod"])
     assert evict["to"] in ("n2", "n3")
     run = stower("rebalance", "--plan", str(tmp_path / "cluster.json"))
-    assert run.stdout.startswith("1 move let 1 pod run (no plan has fewer):")
+    assert run.stdout.startswith("1 move lets 1 pod run (no plan has fewer):")
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,20 @@ def test_nodes_are_emptied_with_the_fewest_moves(tmp_path: Path) -> None:
     found = ask(tmp_path, [*FULL, machine("n4", 8)], "--empty", "2")
     assert (2, 2, {"n2", "n3"}) == (found["moves"], found["bound"], {*found["emptied"]})
     assert ["cordon", "evict"] * 2 == [step["action"] for step in found["steps"]]
+    found = ask(tmp_path, [*FULL, machine("n4", 8)], "--empty", "2", "--moves-max", "1", code=1)
+    assert (1, 1) == (found["moves"], len(found["emptied"]))
     found = ask(tmp_path, FULL, "--empty", "1", code=1)
     assert ([], []) == (found["steps"], found["emptied"])
+
+
+def test_a_node_that_was_cordoned_stays_so(tmp_path: Path) -> None:
+    objects = [*FULL, owned("w", "2")]
+    objects[0] = {**machine("n1"), "spec": {"unschedulable": True}}
+    tolerates = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
+    objects[-1]["spec"]["tolerations"] = [tolerates]
+    found = ask(tmp_path, objects)
+    assert {"default/w": "n1"} == found["places"]
+    assert ["evict"] == [step["action"] for step in found["steps"]]
 
 
 def test_only_pods_that_are_asked_for(tmp_path: Path) -> None:

@@ -295,6 +295,56 @@ def test_daemon_pods_are_on_added_nodes_too(tmp_path: Path) -> None:
     assert ["n2"] == [after for key, (_, after) in pairs(found, "added").items() if "agent" in key]
 
 
+def test_an_added_daemon_set_is_on_all_nodes(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.json"
+    write(cluster, node("n1"), node("n2"))
+    more = write(tmp_path / "more.json", owner("DaemonSet", "agent"))
+    places = {after for _, after in pairs(ask(cluster, "--add", more), "added").values()}
+    assert {"n1", "n2"} == places
+
+
+def test_pods_of_a_removed_node_are_removed_before_they_have_it(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.json"
+    write(cluster, node("n1"), node("n2"), owner("DaemonSet", "agent"))
+    found = ask(cluster, "--remove-node", "n1")
+    assert ([], 1) == (found["newlyPending"], len(found["removed"]))
+
+
+def test_claims_of_added_pods_have_the_default_class_of_the_cluster(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.json"
+    marks = {"storageclass.kubernetes.io/is-default-class": "true"}
+    standard = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "a",
+                "volumeBindingMode": "WaitForFirstConsumer",
+                "metadata": {"name": "standard", "annotations": marks}}  # fmt: skip
+    write(cluster, node("n1"), standard)
+    claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+               "resources": {"requests": {"storage": "1Gi"}}}}]  # fmt: skip
+    db = owner("StatefulSet", "db", replicas=2, volumeClaimTemplates=claims)
+    found = ask(cluster, "--add", write(tmp_path / "more.json", db))
+    assert {"n1"} == {after for _, after in pairs(found, "added").values()}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [(["d"], "metadata: got"), ({"name": "d", "resourceVersion": "5"}, "spec.selector")],
+)
+def test_odd_objects_are_told(metadata: Any, said: str, tmp_path: Path) -> None:
+    odd = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {}}
+    with pytest.raises(InputError) as caught:
+        load([write(tmp_path / "odd.json", odd)])
+    assert said in str(caught.value)
+
+
+def test_other_versions_name_the_one_that_is_read(tmp_path: Path) -> None:
+    old = {**owner("Deployment"), "apiVersion": "extensions/v1beta1"}
+    run = stower(
+        "simulate",
+        write(tmp_path / "c.json", node("n1"), old, owner("Deployment", "d", replicas=0)),
+    )
+    assert "ignored, want apps/v1: 1 Deployment (extensions/v1beta1)" in run.stderr
+    assert "pods created" not in run.stderr
+
+
 def test_an_object_that_exists_is_not_added(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.json"
     write(cluster, node("n1"), owner("Deployment"))

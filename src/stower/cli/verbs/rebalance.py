@@ -67,7 +67,7 @@ def run(
     build = engine_factory(config, cluster.built, ignore_unknown_plugins)
     with progress("rebalance"):
         found = (
-            plan_empty_nodes(work, build, empty)
+            plan_empty_nodes(work, build, empty, moves_max)
             if empty
             else plan_placements(work, build, is_wanted, moves_max)
         )
@@ -92,7 +92,9 @@ def _print(found: Plan, empty: int) -> None:
             out.print("No pod waits that moves would help.")
     else:
         names = ", ".join(found.emptied)
-        what = f"empty {names}" if empty else f"let {format_count(len(found.places), 'pod')} run"
+        s = "s" if found.moves == 1 else ""
+        pods = format_count(len(found.places), "pod")
+        what = f"empt{'ies' if s else 'y'} {names}" if empty else f"let{s} {pods} run"
         least = (
             "no plan has fewer"
             if found.bound >= found.moves

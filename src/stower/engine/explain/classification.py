@@ -127,7 +127,7 @@ def _find_lasting(entry: PodEntry, state: ClusterState, profile: Profile) -> Fin
             for code in distinct(codes[codes != 0]) if codes is not None else ():
                 texts = plugin.rejection(shape, int(code)).reasons
                 lasting = [text for text in texts if code_of(text) in kinds]
-                here = (codes == code) & ~refused & present
+                here = (codes == code) & present
                 if lasting and {*map(code_of, lasting)} == {ReasonCode.UNTOLERATED_TAINT}:
                     for row in np.flatnonzero(here).tolist():
                         here[row] = _has_lasting_taint(entry, state, row)

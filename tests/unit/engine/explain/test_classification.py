@@ -174,6 +174,14 @@ def test_a_request_is_lowered_where_it_is(pod: Pod, fields: dict[str, str]) -> N
     }
 
 
+def test_all_causes_that_last_are_told_and_changed() -> None:
+    found = ask(make_pod(cpu="3", nodeSelector={"disk": "ssd"}), N1)
+    assert NEVER is found.class_
+    assert "Insufficient cpu (3 requested" in found.because
+    assert "node affinity/selector" in found.because
+    assert {"Pod"} == {step.kind for step in found.changes[0].steps}
+
+
 def test_overhead_is_lowered_where_nothing_else_is_enough() -> None:
     found = ask(make_pod(cpu="1", overhead={"cpu": "5"}), N1)
     fields = [step.field for step in found.changes[0].steps]
