@@ -102,9 +102,10 @@ def _print(found: list[PoolState]) -> None:
         out.print("There are no warm pools.")
         return
     for pool in found:
+        unusable = f"{pool.unusable} unusable, " if pool.unusable else ""
         title = (
             f"{pool.pool}: {pool.users} users ({pool.waiting} waiting), {pool.placed} placeholders "
-            f"({pool.pending} pending, {pool.unusable} unusable, {pool.wanted} wanted)"
+            f"({pool.pending} pending, {unusable}{pool.wanted} wanted)"
         )
         out.print(title, soft_wrap=True)
         shown = table("", "node", "slots", "state", "")
