@@ -18,7 +18,7 @@ from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.warm.figures import Figures
-from stower.warm.headroom import CLOSED, USABLE, NodeState, free_slots
+from stower.warm.headroom import CLOSED, PULLS, USABLE, NodeState, free_slots
 from stower.warm.moves import NO_PLAN, Part, Plan
 from stower.warm.node_labels import NodeLabeler, labels_of
 from stower.warm.node_reports import pull_text
@@ -309,7 +309,7 @@ class WarmCapacity:
         """What the node is for users of the pool, for people."""
         nodes, now_ns = self.nodes_of(pool), self.state.now_ns
         state = nodes.state_of(row)
-        if state not in (NodeState.PULLING, NodeState.STUCK):
+        if state not in PULLS:
             return str(state or "outside the pool")
         since_ns, expected_ns = int(nodes.pulls_since_ns[row]), self.figures.expected_pull_ns
         here = pool.pullers.get(self.state.node_names[row], {}).values()

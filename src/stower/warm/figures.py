@@ -11,6 +11,7 @@ from stower.state.cluster import ClusterState
 from stower.warm.headroom import NodeState
 from stower.warm.node_reports import NodeReports
 from stower.warm.nodes import PoolNodes
+from stower.warm.pool_status import pod_counts
 from stower.warm.pools import Pool
 
 BOUNDS_S: Final = (1, 10, 30, 60, 120, 300, 600)
@@ -129,6 +130,5 @@ class Figures:
 
 def count_unusable(state: ClusterState, pool: Pool, nodes: PoolNodes | None) -> int:
     """Returns the number of the pool's placeholders on nodes that users cannot use."""
-    entries = (state.pods.get(uid) for uid in pool.placeholders)
-    rows = [entry.row for entry in entries if entry is not None and entry.row >= 0]
-    return 0 if nodes is None else int((~nodes.usable[rows]).sum())
+    entries = [entry for uid in pool.placeholders if (entry := state.pods.get(uid)) is not None]
+    return 0 if nodes is None else pod_counts(pool, nodes, entries, state).unusable

@@ -39,6 +39,7 @@ class NodeState(StrEnum):
 STATES: Final = tuple(NodeState)
 USABLE: Final = (NodeState.READY, NodeState.PULLING)
 CLOSED: Final = (NodeState.CORDONED, NodeState.NOT_READY)
+PULLS: Final = (NodeState.PULLING, NodeState.STUCK)
 
 
 def free_slots(state: ClusterState, like: PodEntry | None) -> Ints:

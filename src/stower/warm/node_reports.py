@@ -12,7 +12,7 @@ from stower.model.times import SECOND_NS, short_duration
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
-from stower.warm.headroom import STATES, NodeState, free_slots
+from stower.warm.headroom import PULLS, STATES, NodeState, free_slots
 from stower.warm.nodes import CODES, OUTSIDE, PoolNodes
 from stower.warm.pools import Pool
 
@@ -80,7 +80,7 @@ class NodeReports:
         names, kept, found = self._state.node_names, self._pool.kept, []
         for row in rows:
             state = STATES[self._codes[row]]
-            pulls = state in (NodeState.PULLING, NodeState.STUCK)
+            pulls = state in PULLS
             since_ns = int(self._nodes.pulls_since_ns[row]) if pulls else 0
             name = names[row]
             reason = kept.get(name, "")

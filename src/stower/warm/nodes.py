@@ -13,11 +13,10 @@ from stower.model.kinds import Node
 from stower.model.times import time_ns
 from stower.state.arrays import Bools, Ints, grow_array
 from stower.state.cluster import ClusterState
-from stower.warm.headroom import CLOSED, STATES, USABLE, NodeState, node_state
+from stower.warm.headroom import CLOSED, PULLS, STATES, USABLE, NodeState, node_state
 from stower.warm.pools import Pool, kept_ns
 from stower.warm.readiness import is_ready
 
-PULLS: Final = (NodeState.PULLING, NodeState.STUCK)
 CODES: Final = {state: code for code, state in enumerate(STATES)}
 OUTSIDE: Final = -1  # no node of the pool
 
