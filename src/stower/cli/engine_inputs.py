@@ -105,12 +105,18 @@ def informed_engine(
     a configuration, schedulers that pods show have kube-scheduler's defaults."""
     pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
     engine = engine_of(config, names=served_schedulers(pods), ignores_unknown=ignores_unknown)
+    list_cluster(engine, work)
+    observe_new_pods(engine)
+    return engine, pods
+
+
+def list_cluster(engine: Engine, work: Workload) -> None:
+    """Gives an engine all objects of a cluster, without having it schedule pods."""
+    pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     objects = (*work.related, *work.nodes, *pods)
     now_ns = moment_of(objects)
     engine.step(Hold(True), now_ns)
     engine.step(Listed(objects), now_ns)
-    observe_new_pods(engine)
-    return engine, pods
 
 
 def default_configuration(names: Iterable[str]) -> dict[str, Any] | None:

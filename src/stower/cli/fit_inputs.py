@@ -9,7 +9,7 @@ import msgspec
 from stower.cli.configuration_files import InputError
 from stower.cli.inputs import LoadedWorkload, load
 from stower.model.kinds import Background, Pod, ResourceClaim
-from stower.model.kinds.pod import PodStatus
+from stower.sim.capacity import make_pending
 from stower.sim.claim_lifecycle import recreate_with_claims
 from stower.sim.node_demand import NodeTemplate
 from stower.sim.workload import Arrival, Workload
@@ -78,12 +78,7 @@ def with_copies(work: Workload, mix: Mix, related: Sequence[Background]) -> Work
     for pod, count in mix:
         for i in range(count):
             name = f"{pod.metadata.name}-copy-{i}"
-            uid = f"{pod.metadata.namespace}/{name}"
-            meta = msgspec.structs.replace(pod.metadata, name=name, uid=uid)
-            spec = msgspec.structs.replace(pod.spec, node_name="")
-            copy = msgspec.structs.replace(
-                pod, metadata=meta, spec=spec, status=PodStatus("Pending")
-            )
+            copy = make_pending(pod, name, f"{pod.metadata.namespace}/{name}")
             copy, made = recreate_with_claims(pod, copy, claims)  # each has its own
             more += made
             arrivals.append(Arrival(copy))

@@ -3,6 +3,7 @@
 from typing import Final
 
 from stower.cli.output import console, format_count, table
+from stower.cli.unplaced_printer import print_unplaced
 from stower.sim.capacity import Fit
 from stower.sim.node_demand import Demand
 
@@ -41,10 +42,4 @@ def print_demand(found: Demand) -> None:
     for use in found.use:
         used.add_row(use.resource, f"{use.percent:.1f} %")
     out.print(used)
-    if found.unplaced:
-        shown = table("Pods that no more nodes help", "pod", "reason")
-        for waiting in found.unplaced[:SHOWN]:
-            shown.add_row(waiting.pod, waiting.why)
-        out.print(shown)
-        if len(found.unplaced) > SHOWN:
-            out.print(f"and {len(found.unplaced) - SHOWN:,} more (all with --output json)")
+    print_unplaced("Pods that no more nodes help", found.unplaced)

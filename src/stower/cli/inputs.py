@@ -74,8 +74,7 @@ _KUBECONFIG: Final = re.compile(
     rb"""(?:^|[{,])\s*"?kind"?\s*:\s*["']?Config["']?\s*(?:[,}#]|$)""", re.MULTILINE
 )
 TABLES: Final = (".csv", ".csv.gz", ".parquet")
-WORKLOAD_VERSIONS: Final = ("apps/v1", "batch/v1")
-WORKLOADS: Final = {
+WORKLOAD_VERSIONS: Final = {  # of kinds whose controllers create pods
     "Deployment": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1",
     "DaemonSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1",
 }  # fmt: skip
@@ -141,9 +140,10 @@ class _Reader:
         meta = decode(data, TypeMeta)
         kind = KINDS_READ.get((meta.api_version, meta.kind))
         is_test = _is_helm_test(data)
-        is_owner = meta.api_version in WORKLOAD_VERSIONS and not is_test
-        if is_owner and self._take_owner(where, data, meta) and kind is None:
-            return
+        if not is_test and WORKLOAD_VERSIONS.get(meta.kind) == meta.api_version:
+            self._take_owner(where, data, meta)
+            if kind is None:
+                return
         if kind is None or is_test:
             name = f"{meta.kind} ({HELM_TEST if is_test else meta.api_version})"
             self.skipped[name] = self.skipped.get(name, 0) + 1
@@ -188,18 +188,15 @@ class _Reader:
             raise InvalidObject("metadata.name", key[1], want)
         self.sources[key] = where
 
-    def _take_owner(self, where: str, data: bytes, meta: TypeMeta) -> bool:
-        """Takes in an object whose controller creates pods; returns whether it is one."""
+    def _take_owner(self, where: str, data: bytes, meta: TypeMeta) -> None:
+        """Takes in an object whose controller creates pods."""
         from stower.cli.workload_objects import read_workload_object  # loads the API's tables
 
         found = read_workload_object(where, data, meta.api_version, meta.kind)
-        if found is None:
-            return False
         self.owners.append(found)
         if (meta.api_version, meta.kind) not in KINDS_READ:
             self._take_name(where, found.key)
             self.documents.append((*found.key, data))
-        return True
 
     def _create_pods(self) -> Counter[str]:
         """Takes in the pods that workload objects lack; returns their number by kind of these."""
@@ -571,7 +568,9 @@ def describe_ignored(skipped: dict[str, int]) -> list[str]:
     found = []
     for name, count in skipped.items():
         kind, _, version = name.partition(" ")
-        wanted = read.get((kind, version.strip("()").partition("/")[0]), WORKLOADS.get(kind))
+        wanted = read.get(
+            (kind, version.strip("()").partition("/")[0]), WORKLOAD_VERSIONS.get(kind)
+        )
         if wanted is None:
             other[name] = count
         else:

@@ -1,5 +1,6 @@
 """Rebuilds the engine that a recording ends with, or had at a time of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from stower.cli.output import bad_input
@@ -7,7 +8,13 @@ from stower.cli.recordings import engine_builder
 from stower.engine.engine import Engine
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS
-from stower.record.reader import RecordedEvent, read_recording
+from stower.record.reader import RecordedEvent, is_recording, read_recording
+
+
+def recording_of(inputs: Sequence[str] | None) -> Path | None:
+    """Returns the recording that INPUT is, None where it is something else."""
+    path = Path(inputs[0]) if inputs and len(inputs) == 1 else None
+    return path if path is not None and path.is_file() and is_recording(path) else None
 
 
 def replayed_engine(path: Path, at: float | None, ignores_unknown: bool) -> Engine:

@@ -15,13 +15,13 @@ from stower.apiserver.tables import load_registry
 from stower.controllers.objects import PLURAL_OF, Object, key_of
 from stower.model.errors import InvalidObject
 
-WORKLOAD_KINDS: Final = {
-    ("apps/v1", "Deployment"): cluster_kinds.workload,
-    ("apps/v1", "ReplicaSet"): cluster_kinds.workload,
-    ("apps/v1", "StatefulSet"): cluster_kinds.stateful_set,
-    ("apps/v1", "DaemonSet"): cluster_kinds.workload,
-    ("batch/v1", "Job"): cluster_kinds.job,
-    ("batch/v1", "CronJob"): cluster_kinds.cron_job,
+VALIDATE: Final = {
+    "Deployment": cluster_kinds.workload,
+    "ReplicaSet": cluster_kinds.workload,
+    "StatefulSet": cluster_kinds.stateful_set,
+    "DaemonSet": cluster_kinds.workload,
+    "Job": cluster_kinds.job,
+    "CronJob": cluster_kinds.cron_job,
 }
 # Pods of one object. Kubernetes supports clusters of up to 150,000 pods.
 PODS_MAX: Final = 150_000
@@ -42,13 +42,8 @@ class WorkloadObject(NamedTuple):
         return self.object["kind"], key_of(self.object)
 
 
-def read_workload_object(
-    where: str, data: bytes, api_version: str, kind: str
-) -> WorkloadObject | None:
-    """Returns the object with defaults, None for another kind. Raises InvalidObject for an object
-    that an API server refuses."""
-    if (api_version, kind) not in WORKLOAD_KINDS:
-        return None
+def read_workload_object(where: str, data: bytes, api_version: str, kind: str) -> WorkloadObject:
+    """Returns the object with defaults. Raises InvalidObject for one that an API server refuses."""
     item: Object = msgspec.json.decode(data)
     made = _cleaned(item, api_version, kind)
     meta = made["metadata"]
@@ -56,7 +51,7 @@ def read_workload_object(
     if not meta.get("name"):
         raise InvalidObject("metadata.name", meta.get("name"), "a name")
     meta["namespace"] = meta.get("namespace") or "default"
-    for fault in WORKLOAD_KINDS[api_version, kind](made):
+    for fault in VALIDATE[kind](made):
         # What an API server has stored may be of a later version than these rules.
         if not is_stored or fault.type == REQUIRED:
             what = "a value" if fault.type == REQUIRED else fault.message

@@ -9,15 +9,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from stower.engine.engine import Engine
-from stower.framework.decisions import Decision, Outcome
-from stower.framework.events import WatchType
+from stower.framework.decisions import Outcome
 from stower.framework.reasons import count_reasons
 from stower.model.errors import InvalidObject
-from stower.model.kinds import Background, Pod, ResourceClaim
+from stower.model.kinds import Background, Pod
 from stower.model.kinds.pod import PREEMPT_NEVER, PodStatus
 from stower.sim.node_pods import belongs_to_node
+from stower.sim.trial_world import TrialWorld
 from stower.sim.workload import Workload
-from stower.sim.world import World
 
 
 class Fit(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,21 +43,6 @@ class Drain(msgspec.Struct, frozen=True, rename="camel"):
     stays: tuple[str, ...]
 
 
-class _TrialWorld:
-    """A world, and what the last attempt for each pod came to."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.last: dict[str, Decision] = {}
-        self.world = World(engine, lambda decision: self.last.update({decision.uid: decision}))
-
-    def place(self, pod: Pod, claims: Iterable[ResourceClaim]) -> Decision | None:
-        """Try one more pod, with claims of its own; None where nobody tries it."""
-        for claim in claims:
-            self.world.apply_change(WatchType.ADDED, claim)
-        self.world.add_pod(pod)
-        return self.last.get(pod.metadata.uid)
-
-
 def fit(
     workload: Workload,
     engine: Engine,
@@ -69,7 +53,7 @@ def fit(
     """How many mixes fit, up to so many, once what waits has been placed. `mix`: pods, and how many
     copies of each are in one mix; `related`: what comes with the pods; of claims that were made for
     a pod, each copy gets its own."""
-    tried = _TrialWorld(engine)
+    tried = TrialWorld(engine)
     waiting = (patient(arrival.pod) for arrival in workload.arrivals)
     others = (*workload.related, *related)
     tried.world.start(workload.nodes, (*workload.placed, *waiting), others)
@@ -78,16 +62,14 @@ def fit(
     for i in range(most):
         for pod in (pod for pod, count in mix for _ in range(count)):
             name = f"{pod.metadata.name or 'pod'}-copy-{by_pod[pod.key]}"
-            copy = make_pending(pod, name, f"{pod.metadata.namespace}/{name}")
-            decision = tried.place(*tried.world.recreate(pod, copy))
-            if decision is None:
-                return Fit(i, by_node, _describe_skipped(pod), {}, by_pod, pod.key)
-            if decision.outcome is not Outcome.PLACED:
-                found = decision.diagnosis
+            pending = make_pending(pod, name, f"{pod.metadata.namespace}/{name}")
+            copy, claims = tried.world.recreate(pod, pending)
+            decision = tried.add(copy, claims)
+            if decision is None or decision.outcome is not Outcome.PLACED:
+                found = decision.diagnosis if decision is not None else None
                 refused = found.refused or (found.pre_filter,) if found is not None else ()
                 refusals = count_reasons(refusal for refusal in refused if refusal is not None)
-                message = describe_rejection(decision)
-                return Fit(i, by_node, message, refusals, by_pod, pod.key)
+                return Fit(i, by_node, tried.reason(copy), refusals, by_pod, pod.key)
             by_node[decision.node_name] += 1
             by_pod[pod.key] += 1
     return Fit(most, by_node, "", {}, by_pod)
@@ -101,7 +83,7 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
     here = [pod for pod in workload.placed if pod.spec.node_name == node_name]
     stays = [pod for pod in here if belongs_to_node(pod)]
     goes = [pod for pod in here if not belongs_to_node(pod) and not pod.is_terminal]
-    tried = _TrialWorld(engine)
+    tried = TrialWorld(engine)
     # Closed is not enough: there are pods that tolerate it.
     nodes = (node for node in workload.nodes if node.metadata.name != node_name)
     waiting = (patient(arrival.pod) for arrival in workload.arrivals)
@@ -117,21 +99,14 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
     ]
     for pod in leaving:
         tried.world.delete_pod(pod.metadata.uid)
-    for pod, again in zip(leaving, coming):
-        decision = tried.place(*again)
+    for pod, (again, claims) in zip(leaving, coming):
+        decision = tried.add(again, claims)
         if decision is not None and decision.outcome is Outcome.PLACED:
             moves[pod.key] = decision.node_name
         else:
-            stuck[pod.key] = (
-                _describe_skipped(pod) if decision is None else describe_rejection(decision)
-            )
+            stuck[pod.key] = tried.reason(again)
     kept = tuple(entry.pod.key for entry in violating)
     return Drain(moves, stuck, kept, tuple(pod.key for pod in stays))
-
-
-def describe_rejection(decision: Decision) -> str:
-    """Without what is said of evictions: they were out of the question."""
-    return decision.message if decision.diagnosis is None else decision.diagnosis.message()
 
 
 def make_pending(pod: Pod, name: str, uid: str = "") -> Pod:
@@ -151,9 +126,3 @@ def patient(pod: Pod) -> Pod:
 
 def _by_priority(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (-pod.priority, pod.key))
-
-
-def _describe_skipped(pod: Pod) -> str:
-    if pod.spec.scheduling_gates:
-        return "waiting for scheduling gates"
-    return f"no profile for scheduler {pod.spec.scheduler_name!r}"

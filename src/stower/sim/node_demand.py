@@ -10,26 +10,17 @@ from typing import NamedTuple
 import msgspec
 
 from stower.engine.engine import Engine
-from stower.framework.decisions import Decision
 from stower.framework.events import WatchType
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Background, Node, Pod, ResourceSlice
-from stower.sim.capacity import describe_rejection, patient
+from stower.sim.capacity import patient
 from stower.sim.node_copies import copy_of_node, slices_of_copy
 from stower.sim.node_pods import pods_of_node
 from stower.sim.simulation import Use, use_of
-from stower.sim.untried import untried_reason
+from stower.sim.trial_world import TrialWorld, UnplacedPod
 from stower.sim.workload import Workload
-from stower.sim.world import World
 
 NODES_MAX = 10_000
-
-
-class Waiting(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod that waits however many nodes are added, and why."""
-
-    pod: str
-    why: str
 
 
 class Demand(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,7 +33,7 @@ class Demand(msgspec.Struct, frozen=True, rename="camel"):
     pods: int
     placed: int
     fewer: int
-    unplaced: tuple[Waiting, ...]
+    unplaced: tuple[UnplacedPod, ...]
     use: tuple[Use, ...]
 
 
@@ -94,7 +85,7 @@ def nodes_needed(
         len(workload.arrivals),
         len(workload.arrivals) - len(found.waiting),
         fewer,
-        tuple(Waiting(key, why) for key, why in sorted(found.waiting.items())),
+        tuple(UnplacedPod(key, why) for key, why in sorted(found.waiting.items())),
         found.use,
     )
 
@@ -109,9 +100,7 @@ class _Try:
         engine: Engine,
         count: int,
     ) -> None:
-        self._template = template
-        self._last: dict[str, Decision] = {}
-        self._world = World(engine, lambda decision: self._last.update({decision.uid: decision}))
+        self._template, self._trial = template, TrialWorld(engine)
         self._taken = {node.metadata.name for node in workload.nodes} | {
             template.node.metadata.name
         }
@@ -123,25 +112,24 @@ class _Try:
             related += slices
         pods = (*workload.placed, *own, *(patient(a.pod) for a in workload.arrivals))
         self._asked = {a.pod.metadata.uid for a in workload.arrivals}
-        self._world.start(nodes, pods, related)
-        self._world.settle()
+        self._trial.world.start(nodes, pods, related)
+        self._trial.world.settle()
         self.use = tuple(use_of(engine.state))
         self.waiting = self._find_waiting()
 
     def would_help(self) -> bool:
         """Returns whether one more node gives a place to a pod that waits: of pods of groups, which
         have a place together or none, one for each. Ends this try."""
-        before = set(self.waiting)
-        grouped = sum(bool(pod.group_name) for pod in self._world.list_pending())
+        before, world = set(self.waiting), self._trial.world
+        grouped = sum(bool(pod.group_name) for pod in world.list_pending())
         for _ in range(max(1, grouped)):
             node, pods, slices = self._more()
-            self._world.apply_change(WatchType.ADDED, node)
+            world.apply_change(WatchType.ADDED, node)
             for one in slices:
-                self._world.apply_change(WatchType.ADDED, one)
+                world.apply_change(WatchType.ADDED, one)
             for pod in pods:
-                self._world.add_pod(pod)
-        self._world.settle()
-        self._world.advance(self._world.now_ns + 2 * self._world.engine.limits.backoff_max_ns)
+                world.add_pod(pod)
+        self._trial.settle()
         return set(self._find_waiting()) < before
 
     def _more(self) -> tuple[Node, list[Pod], list[ResourceSlice]]:
@@ -151,13 +139,8 @@ class _Try:
         return node, pods, slices_of_copy(template.related, template.node, node)
 
     def _find_waiting(self) -> dict[str, str]:
-        found = {}
-        for pod in self._world.list_pending():
-            decision = self._last.get(pod.metadata.uid)
-            if pod.metadata.uid in self._asked:
-                found[pod.key] = (
-                    untried_reason(self._world.engine, pod)
-                    if decision is None
-                    else describe_rejection(decision)
-                )
-        return found
+        return {
+            pod.key: self._trial.reason(pod)
+            for pod in self._trial.world.list_pending()
+            if pod.metadata.uid in self._asked
+        }

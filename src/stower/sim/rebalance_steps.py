@@ -12,13 +12,12 @@ from typing import Final, Literal
 import msgspec
 
 from stower.engine.engine import Engine
-from stower.framework.decisions import Decision
 from stower.framework.events import Hold, Listed, WatchType
 from stower.model.kinds import Pod
-from stower.sim.capacity import describe_rejection, make_pending
+from stower.sim.capacity import make_pending
 from stower.sim.rebalance import Relocation, RelocationSearch
+from stower.sim.trial_world import TrialWorld, UnplacedPod
 from stower.sim.workload import Workload
-from stower.sim.world import World
 from stower.state.pod_entry import PodEntry
 
 MOVES_MAX: Final = 100  # of one plan, where nothing is said
@@ -34,13 +33,6 @@ class Step(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     to: str = ""
 
 
-class Unplaced(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod that waits after the plan, too, and why."""
-
-    pod: str
-    why: str
-
-
 class Plan(msgspec.Struct, frozen=True, rename="camel"):
     """Steps that let pods that wait run, or that empty nodes. `moves`: evictions; `bound`: no plan
     for the same pods or number of nodes has fewer; `places`: the nodes of pods that waited;
@@ -52,7 +44,7 @@ class Plan(msgspec.Struct, frozen=True, rename="camel"):
     bound: int
     places: dict[str, str]
     emptied: tuple[str, ...]
-    unplaced: tuple[Unplaced, ...]
+    unplaced: tuple[UnplacedPod, ...]
     searched: int
     kept: dict[str, str]
 
@@ -79,16 +71,19 @@ def plan_placements(
             if relocation and relocation.moves and count + len(relocation.moves) <= moves_max:
                 found.append(relocation)
                 count += len(relocation.moves)
-        names = [state.node_names[r.row] for r in found]
-    tried = _try_all(workload, build, found, names, state.node_names, is_uncordoned=True)
-    arrived = {arrival.pod.metadata.uid: arrival.pod.key for arrival in workload.arrivals}
-    places = {key: tried.places[uid] for uid, key in arrived.items() if uid in tried.helped}
+    tried = _try_all(workload, build, found, state.node_names)
+    helped = tried.helped
+    places = {
+        arrival.pod.key: helped[arrival.pod.metadata.uid]
+        for arrival in workload.arrivals
+        if arrival.pod.metadata.uid in helped
+    }
     unplaced = [
-        Unplaced(entry.pod.key, tried.why.get(entry.uid, "no moves were found after which it fits"))
+        UnplacedPod(entry.pod.key, tried.reason(entry.pod))
         for entry in waiting
-        if not tried.places.get(entry.uid)
+        if not tried.node_of(entry.uid)
     ]
-    bound = search.fewest_for([e for e in state.pods.values() if e.uid in tried.helped])
+    bound = search.fewest_for([e for e in state.pods.values() if e.uid in helped])
     return Plan(
         tried.steps, tried.moves, bound, places, (), tuple(unplaced), search.searched, search.kept
     )
@@ -103,9 +98,8 @@ def plan_empty_nodes(
     counts = search.fewest_on_nodes()
     with engine.state.trial():
         found = search.empty(count, moves_max)
-        names = [engine.state.node_names[r.row] for r in found]
     bound = sum(counts[: len(found)])
-    tried = _try_all(workload, build, found, names, engine.state.node_names, is_uncordoned=False)
+    tried = _try_all(workload, build, found, engine.state.node_names)
     return Plan(
         tried.steps, tried.moves, bound, {}, tuple(tried.emptied), (), search.searched, search.kept
     )
@@ -120,65 +114,61 @@ def _engine_of(workload: Workload, engine: Engine) -> Engine:
 
 
 class _Tried:
-    """The steps that were tried in a world. `places`: nodes of pods that waited, by uid; `why`: why
-    they have none; `helped`: uids of pods that run and did not before the first step; `emptied`:
-    names of nodes."""
+    """The steps that were tried in a world. `emptied`: names of nodes."""
 
     def __init__(self, workload: Workload, engine: Engine) -> None:
         self.steps: tuple[Step, ...] = ()
         self.moves = 0
         self.emptied: list[str] = []
-        self.helped: set[str] = set()
-        self.why: dict[str, str] = {}
-        self.places: dict[str, str] = {}
-        self._last: dict[str, Decision] = {}
+        self._trial = TrialWorld(engine)
+        self._world = self._trial.world
         self._nodes = {node.metadata.name: node for node in workload.nodes}
         self._asked = [arrival.pod.metadata.uid for arrival in workload.arrivals]
-        self._world = World(engine, lambda decision: self._last.update({decision.uid: decision}))
         pods = (*workload.placed, *(arrival.pod for arrival in workload.arrivals))
         self._world.start(workload.nodes, pods, workload.related)
-        self._settle()
+        self._trial.settle()
         self._at_first = self._placed()
 
-    def run(self, found: Relocation, node_names: Sequence[str], is_uncordoned: bool) -> bool:
+    @property
+    def helped(self) -> dict[str, str]:
+        """Nodes of pods that run and did not before the first step, by uid."""
+        return {uid: self.node_of(uid) for uid in self._placed() - self._at_first}
+
+    def run(self, found: Relocation, node_names: Sequence[str]) -> bool:
         """Tries the steps of one relocation; returns whether all of its pods have a node then."""
         last_rows = {move.from_row: i for i, move in enumerate(found.moves)}
         main = node_names[found.row]
         steps: list[Step] = []
         self._cordon(main, steps)  # nobody is to come to it meanwhile
-        is_good, before = True, self._placed()
+        is_good, before, is_emptied = True, self._placed(), found.entry is None
         for i, move in enumerate(found.moves):
             name = node_names[move.from_row]
             self._cordon(name, steps)
             target = self._evict(move.entry)
             steps.append(Step("evict", name, move.entry.pod.key, target))
             is_good &= bool(target)
-            if is_uncordoned and last_rows[move.from_row] == i:
+            if not is_emptied and last_rows[move.from_row] == i:
                 self._uncordon(name, steps)
-        self._settle()
-        if is_uncordoned:  # also if it is another pod than planned
+        self._trial.settle()
+        if not is_emptied:  # also if it is another pod than planned
             is_good &= before < self._placed()
         if is_good:
             self.steps += tuple(steps)
             self.moves += len(found.moves)
-            self.emptied += [] if is_uncordoned else [main]
+            self.emptied += [main] if is_emptied else []
         return is_good
 
-    def finish(self) -> None:
-        """Records where the pods that waited are."""
-        self.helped = self._placed() - self._at_first
-        for uid in self._asked:
-            self.places[uid] = self._node_of(uid)
-            decision = self._last.get(uid)
-            if decision is not None and not self.places[uid]:
-                self.why[uid] = describe_rejection(decision)
-
-    def _placed(self) -> set[str]:
-        return {uid for uid in self._asked if self._node_of(uid)}
-
-    def _node_of(self, uid: str) -> str:
+    def node_of(self, uid: str) -> str:
+        """Returns the node of a pod, "" for none."""
         pod = self._world.pods.get(uid)
         return pod.spec.node_name if pod is not None else ""
+
+    def reason(self, pod: Pod) -> str:
+        """Returns why a pod waits after all steps."""
+        return self._trial.reason(pod)
+
+    def _placed(self) -> set[str]:
+        return {uid for uid in self._asked if self.node_of(uid)}
 
     def _cordon(self, name: str, steps: list[Step]) -> None:
         """Cordons a node that is not yet. One that somebody has cordoned before stays so."""
@@ -203,32 +193,22 @@ class _Tried:
         again = make_pending(pod, pod.metadata.name, f"{pod.metadata.uid}-moved")
         made, claims = self._world.recreate(pod, again)
         self._world.delete_pod(pod.metadata.uid)
-        for claim in claims:
-            self._world.apply_change(WatchType.ADDED, claim)
-        self._world.add_pod(made)
-        self._settle()
-        return self._node_of(made.metadata.uid)
-
-    def _settle(self) -> None:
-        self._world.settle()
-        limits = self._world.engine.limits
-        self._world.advance(self._world.now_ns + 2 * limits.backoff_max_ns)
+        self._trial.add(made, claims)
+        self._trial.settle()
+        return self.node_of(made.metadata.uid)
 
 
 def _try_all(
     workload: Workload,
     build: Callable[[], Engine],
     found: list[Relocation],
-    names: Sequence[str],
     node_names: Sequence[str],
-    is_uncordoned: bool,
 ) -> _Tried:
     """Tries all relocations in their order; without one that does not work, all are tried again."""
     left = list(found)
     while True:
         tried = _Tried(workload, build())
-        bad = next((r for r in left if not tried.run(r, node_names, is_uncordoned)), None)
+        bad = next((r for r in left if not tried.run(r, node_names)), None)
         if bad is None:
-            tried.finish()
             return tried
         left.remove(bad)

@@ -35,21 +35,19 @@ from stower.cli.output import (
     progress,
 )
 from stower.cli.reason_text import without_preemption
-from stower.cli.replayed_engine import replayed_engine
+from stower.cli.replayed_engine import recording_of, replayed_engine
 from stower.cli.scheduler_client import open_url, token_for
 from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation
 from stower.engine.explain.probe import explain_pod, explain_tree
-from stower.framework.decisions import Decision
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import closest, printable
 from stower.model.kinds import Pod, PodScheduling
-from stower.record.reader import is_recording
 from stower.sim.simulation import run_at_once
+from stower.sim.trial_world import TrialWorld
 from stower.sim.workload import Workload
-from stower.sim.world import World
 
 NAME = "explain"
 WATCHED = True
@@ -116,12 +114,12 @@ def run(
     key = name if "/" in name else f"{namespace}/{name}"
     token = token_for(port, token_file)
     known = _known(port, token, key) if port is not None else None
-    is_recorded = _is_recording(inputs)
-    if is_recorded:
+    recording = recording_of(inputs)
+    if recording is not None:
         if config is not None or after_others:
             option = "--config" if config is not None else "--after-others"
             raise bad_input(f"{option}: a recording is explained as it was; use stower what-if")
-        engine = replayed_engine(Path((inputs or [""])[0]), at, ignore_unknown_plugins)
+        engine = replayed_engine(recording, at, ignore_unknown_plugins)
         pods = [entry.pod for entry in engine.state.pods.values()]
     elif at is not None:
         raise bad_input("--at: want a recording as INPUT")
@@ -135,9 +133,9 @@ def run(
     with progress("explain"):
         found = _explain(engine, pod)
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
-    if config is None and not is_recorded:
+    if config is None and recording is None:
         _note_defaults(pod, engine)
-    if not (is_recorded or after_others or pod.spec.node_name):
+    if not (recording is not None or after_others or pod.spec.node_name):
         _note_others(key, pods)
     if engine.extenders is not None:
         note(f"{engine.extenders.count} extenders of the configuration were not called")
@@ -181,11 +179,6 @@ def _note_others(key: str, pods: Sequence[Pod]) -> None:
         )
 
 
-def _is_recording(inputs: list[str] | None) -> bool:
-    path = Path(inputs[0]) if inputs and len(inputs) == 1 else None
-    return path is not None and path.is_file() and is_recording(path)
-
-
 def _engine(
     work: Workload, config: Path | None, ignores_unknown: bool, after_others: bool
 ) -> tuple[Engine, list[Pod]]:
@@ -195,11 +188,10 @@ def _engine(
         return informed_engine(work, config, ignores_unknown)
     pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
     engine = engine_of(config, names=served_schedulers(pods), ignores_unknown=ignores_unknown)
-    last: dict[str, Decision] = {}
-    world = World(engine, lambda decision: last.update({decision.uid: decision}))
+    trial = TrialWorld(engine)
     with progress("explain"):
-        run_at_once(world, work, last)
-    return engine, [*world.pods.values()]
+        run_at_once(trial.world, work, trial.last)
+    return engine, [*trial.world.pods.values()]
 
 
 def _show_group(engine: Engine, kind: str, key: str, output: Output) -> None:

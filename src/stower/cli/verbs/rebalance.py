@@ -9,6 +9,7 @@ from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.engine_inputs import Config, engine_factory
 from stower.cli.output import Output, bad_input, console, emit, format_count, progress, table
 from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
+from stower.cli.unplaced_printer import print_unplaced
 from stower.model.kinds import Pod
 from stower.sim.rebalance_steps import MOVES_MAX, Plan, plan_empty_nodes, plan_placements
 
@@ -29,7 +30,6 @@ a pod group or a system priority keeps them. The node that pods leave is cordone
 says how many moves any plan has at least. The exit code is 1 if no pod that waits is helped, or if
 fewer nodes are emptied.
 """
-SHOWN = 20
 
 
 def run(
@@ -107,10 +107,4 @@ def _print(found: Plan, empty: int) -> None:
         out.print(shown)
         for pod, node in found.places.items():
             out.print(f"{pod} -> {node}", soft_wrap=True)
-    if found.unplaced:
-        waits = table("Pods that still wait", "pod", "reason")
-        for one in found.unplaced[:SHOWN]:
-            waits.add_row(one.pod, one.why)
-        out.print(waits)
-        if len(found.unplaced) > SHOWN:
-            out.print(f"and {len(found.unplaced) - SHOWN:,} more (all with --output json)")
+    print_unplaced("Pods that still wait", found.unplaced)

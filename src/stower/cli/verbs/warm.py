@@ -5,19 +5,17 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, moment_of, requested_name
+from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, requested_name
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
-from stower.cli.engine_inputs import Config, engine_of
+from stower.cli.engine_inputs import Config, engine_of, list_cluster
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.plot import Plot, check_plot, draw
-from stower.cli.replayed_engine import replayed_engine
+from stower.cli.replayed_engine import recording_of, replayed_engine
 from stower.cli.scheduler_configuration import IgnoreUnknownPlugins
 from stower.cli.view_plots import plot_warm
 from stower.engine.engine import Engine
 from stower.engine.explain.probe import choose_node_for
-from stower.framework.events import Hold, Listed
 from stower.plugins.warm_capacity import find_warm_controller
-from stower.record.reader import is_recording
 from stower.warm.overview import PoolState, overview
 
 NAME = "warm"
@@ -80,8 +78,8 @@ def _engine(
     ignores_unknown: bool,
 ) -> Engine:
     """The engine of a recording as it ends, or one that knows the cluster."""
-    recording = Path(inputs[0]) if inputs and len(inputs) == 1 else None
-    if recording is not None and recording.is_file() and is_recording(recording):
+    recording = recording_of(inputs)
+    if recording is not None:
         if config is not None:
             raise bad_input("--config: a recording has its own configuration")
         return replayed_engine(recording, None, ignores_unknown)
@@ -89,10 +87,7 @@ def _engine(
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     names = {pod.spec.scheduler_name for pod in pods}
     engine = engine_of(config, names=names, ignores_unknown=ignores_unknown)
-    objects = (*work.related, *work.nodes, *pods)
-    now_ns = moment_of(objects)
-    engine.step(Hold(True), now_ns)
-    engine.step(Listed(objects), now_ns)
+    list_cluster(engine, work)
     return engine
 
 
