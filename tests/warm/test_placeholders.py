@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from stower.framework.writes import CreateObject, DeletePod, PatchObject
-from stower.model.kinds import Node
+from stower.model.kinds import Node, WarmPool
 from stower.model.taints import Taint
 from stower.model.times import SECOND_NS, time_text
 from stower.warm.status import ATTRACTOR
@@ -452,3 +452,17 @@ def test_the_status_has_zeros_and_follows_users_who_wait_within_a_second() -> No
     hub.advance(1)
     binds_and_status = [type(write).__name__ for write in hub.writes[writes:]]
     assert ["Bind", "PatchObject"] == binds_and_status, "one status, though the user waited first"
+
+
+def test_a_new_pool_has_its_status_and_its_placeholders_within_a_second() -> None:
+    """It was blank in kubectl, and had no placeholders, until the next round of all pools."""
+    hub = Hub()
+    hub.node("n1")
+    hub.advance(10 - (hub.now_ns // SECOND_NS) % 10 + 3)
+    writes = len(hub.writes)
+    own = {"replicas": 2, "template": TEMPLATE}
+    hub.add_pool("late", users={"matchLabels": {"a": "late"}}, placeholders=own)
+    hub.advance(1)
+    assert 2 == hub.server.get(WarmPool, "default/late").status.wanted
+    made = [write for write in hub.writes[writes:] if isinstance(write, CreateObject)]
+    assert 2 == len(made)

@@ -36,7 +36,7 @@ from stower.warm.target import count_wanted
 PERIOD_NS: Final = 10 * SECOND_NS
 CLOSED_CODES: Final = [CODES[state] for state in CLOSED]
 NOT_SENT: Final = 500  # the status of writes that an error has kept from being sent
-# The status follows users so much later: most have a node before.
+# The status follows users and new pools so much later: most users have a node before.
 TOLD_AFTER_NS: Final = SECOND_NS
 # Who is seen to wait so long after it was made has become a user by its labels.
 BECOMES_NS: Final = 2 * SECOND_NS
@@ -119,16 +119,14 @@ class WarmCapacity:
         if not self._choose_pools([namespace], others):
             return
         # Of pools that go on, only their pods may be others'; the rest stays as it is.
-        pods = [
-            entry.pod
-            for entry in self.state.pods.values()
-            if entry.pod.metadata.namespace == namespace
-        ]
+        pods = [e.pod for e in self.state.pods.values() if e.pod.metadata.namespace == namespace]
         for uid, (pool, _) in [*self._known.items()]:
             if self.pools.get(pool.key) is not pool:
                 del self._known[uid]
                 self._waiting.pop(uid, None)
         self._begin(pods, now_ns)
+        soon_ns = now_ns + TOLD_AFTER_NS  # for whoever made or changed it to see
+        self._round_ns = min(self._round_ns or soon_ns, soon_ns)
 
     def _choose_pools(self, namespaces: Iterable[str], others: Mapping[str, Pool]) -> bool:
         """Finds the pools of these namespaces anew, beside the others. Returns whether they are
