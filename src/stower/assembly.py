@@ -1,6 +1,7 @@
 """From a configuration to a running engine: the first file that knows both plugins and engine."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
 from stower.framework.stopwatch import DISABLED_STOPWATCH, Stopwatch
 from stower.model.errors import InvalidObject, closest
 from stower.plugins import PLUGINS
+from stower.plugins.pending_class import PendingClass
 
 FIT = "NodeResourcesFit"
 # Plugins of kube-scheduler whose work the engine does for every profile, as a tree of groups is
@@ -103,6 +105,10 @@ def build_engine(
     )
     engine.state.groups.has_composite_groups = features.composite_groups
     engine.errors.is_containing = contains_errors
+    if PendingClass.name in engine.state.companions:
+        from stower.engine.explain.probe import classify_pod  # takes time to import
+
+        engine.trial_placement.classifier = partial(classify_pod, engine)
     return engine
 
 
@@ -220,7 +226,12 @@ def _profile(
     if not points[ExtensionPoint.BIND]:
         raise InvalidObject(f"{path}.plugins.bind", "no plugin", "at least one")
     name = config.scheduler_name or DEFAULT_SCHEDULER_NAME
-    return Profile(name, points, weights)
+    without_point = tuple(
+        built[ref.name]
+        for ref in multi_point
+        if ref.name in built and not any(implements(known[ref.name], p) for p in ExtensionPoint)
+    )
+    return Profile(name, points, weights, without_point)
 
 
 def _enabled_names(config: ProfileConfiguration) -> set[str]:

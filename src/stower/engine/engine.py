@@ -107,8 +107,8 @@ class Engine:
         self.extenders: ExtenderCycle | None = None
         if extenders:
             self._attach_extenders(extenders)
-        placement = TrialPlacement(self.profiles, self.cycle)
-        self._companions = Companions(context, queue, placement, seed, offenders)
+        self.trial_placement = TrialPlacement(self.profiles, self.cycle)
+        self._companions = Companions(context, queue, self.trial_placement, seed, offenders)
         self._has_companions = self._companions.count > 0
         self._is_held = False
         self._has_tried = False  # whether the step has tried to place something

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from stower.framework.cluster_events import ClusterEvent
+from stower.framework.explanation import ExplanationClass
 from stower.framework.writes import Write
-from stower.model.kinds import ApiObject
+from stower.model.kinds import ApiObject, Pod
 from stower.state.pod_entry import PodEntry
 
 MetricKind = Literal["counter", "gauge", "histogram", "unknown"]
@@ -45,6 +46,10 @@ class TrialScheduler(Protocol):
 
     def fits(self, entry: PodEntry, row: int) -> bool:
         """Returns whether the pod fits on this row."""
+
+    def classify(self, pod: Pod) -> tuple[ExplanationClass, str] | None:
+        """Returns the class of the pod's explanation, and why it is so; None where no profile
+        schedules the pod. Needs no trial."""
 
 
 EntityFailed = Callable[[ApiObject | str, Exception], None]

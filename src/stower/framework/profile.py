@@ -39,7 +39,9 @@ class Profile:
         scheduler_name: str,
         points: Mapping[ExtensionPoint, tuple[Plugin, ...]],
         weights: Mapping[str, int],
+        others: tuple[Plugin, ...] = (),
     ) -> None:
+        """`others`: plugins without an extension point, such as one with a companion alone."""
         self.scheduler_name = scheduler_name
         self._by_shape: dict[Shape, ShapePlugins] = {}
         self.weights = dict(weights)
@@ -57,7 +59,7 @@ class Profile:
         )
         self.binders = points[ExtensionPoint.BIND]
         self.post_binders = points[ExtensionPoint.POST_BIND]
-        self.plugins = {p.name: p for plugins in points.values() for p in plugins}
+        self.plugins = {p.name: p for plugins in (*points.values(), others) for p in plugins}
         makers = (
             p
             for p in self.plugins.values()

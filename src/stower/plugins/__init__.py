@@ -22,6 +22,7 @@ from stower.plugins.node_resources_fit import NodeResourcesFit
 from stower.plugins.node_unschedulable import NodeUnschedulable
 from stower.plugins.node_volume_limits import NodeVolumeLimits
 from stower.plugins.nominated_vms import NominatedVms
+from stower.plugins.pending_class import PendingClass
 from stower.plugins.pod_topology_spread import PodTopologySpread
 from stower.plugins.priority_sort import PrioritySort
 from stower.plugins.scheduling_gates import SchedulingGates
@@ -59,4 +60,5 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     ImageReadiness,
     WarmCapacity,
     GroupMaking,
+    PendingClass,
 )

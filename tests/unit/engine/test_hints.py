@@ -234,6 +234,7 @@ WITHOUT = {
     "GroupMaking", "PrioritySort", "NodeName", "NodeResourcesBalancedAllocation", "ImageLocality",
     "DynamicResources", "NegotiatedResources", "DefaultPreemption", "DefaultBinder",
     "Fragmentation", "AutoscaleEnforcer", "NominatedVms", "ImageReadiness", "WarmCapacity",
+    "PendingClass",
 }  # fmt: skip
 
 

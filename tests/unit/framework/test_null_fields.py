@@ -38,6 +38,7 @@ ARGS: dict[str, dict[str, Any]] = {
         "bindingTimeout": "1m",
     },
     "GroupMaking": {"kinds": ["jobset"]},
+    "PendingClass": {"afterSeconds": 30},
     "InterPodAffinity": {
         "hardPodAffinityWeight": 5, "ignorePreferredTermsOfExistingPods": True
     },

@@ -5,6 +5,7 @@ with the scores and the rejections of each node. Changes nothing. For `stower ex
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation, explain
 from stower.engine.explain.group_explanation import GroupExplanation, explain_group
+from stower.framework.explanation import ExplanationClass
 from stower.model.kinds import Pod
 from stower.state.groups import GroupKey
 
@@ -45,6 +46,12 @@ def explain_tree(engine: Engine, kind: str, key: str) -> GroupExplanation | None
             if found is not None:
                 return found
     return None
+
+
+def classify_pod(engine: Engine, pod: Pod) -> tuple[ExplanationClass, str]:
+    """Returns the class of a pod, and why it is so, in words."""
+    found = explain_pod(engine, pod, has_changes=False)
+    return found.class_, found.because or found.message or found.verdict
 
 
 def explain_pod(engine: Engine, pod: Pod, has_changes: bool = True) -> Explanation:

@@ -14,6 +14,7 @@ from typing import Final
 
 from stower.engine.attempt_errors import ATTEMPT_ERRORS
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.framework.explanation import ExplanationClass
 from stower.framework.profile import Profile
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import DeletePod, Write
@@ -32,6 +33,8 @@ TRIES_MAX: Final = 64
 DELETED: Final = (0, 404)
 # The outcome is unknown, or another pod has the name, which the watch will show: try again.
 RETRIED: Final = (UNKNOWN, CONFLICT)
+
+Classifier = Callable[[Pod], tuple[ExplanationClass, str]]
 
 
 class Displacement:
@@ -143,6 +146,7 @@ class TrialPlacement:
     def __init__(self, profiles: Mapping[str, Profile], cycle: SchedulingCycle) -> None:
         self._profiles = profiles
         self._cycle = cycle
+        self.classifier: Classifier | None = None  # which the assembly sets where it is needed
 
     def select_row(self, entry: PodEntry) -> int:
         """Returns the row, -1 for none, where another scheduler places the pod, and where its
@@ -160,6 +164,13 @@ class TrialPlacement:
             return profile is not None and self._cycle.fits(profile, entry, row)
         except ATTEMPT_ERRORS:
             return False
+
+    def classify(self, pod: Pod) -> tuple[ExplanationClass, str] | None:
+        """Returns the class of the pod's explanation, and why it is so; None where no profile
+        schedules the pod, or nothing explains."""
+        if self.classifier is None or pod.spec.scheduler_name not in self._profiles:
+            return None
+        return self.classifier(pod)
 
 
 class DisplacedPods:
