@@ -21,7 +21,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import BinaryIO, Final
 
 import msgspec
@@ -270,7 +270,17 @@ def _yaml_texts(chunks: Iterable[bytes], limits: Limits) -> Iterator[Text | None
 
 def _json_texts(chunks: Iterable[bytes], limits: Limits) -> Iterator[Text]:
     """The values of a JSON stream, one after another with or without blanks between; all valid."""
-    for line, column, text in _json_values(blocks_of(chunks, None), limits.depth_max):
+    blocks, first = blocks_of(chunks, None), 1
+    for block in blocks:
+        end = 0
+        for whole in _whole_lines(block, limits.depth_max):
+            check_utf8(whole, first, 1)
+            yield whole
+            end, first = end + len(whole) + 1, first + 1
+        if end < len(block):
+            blocks = chain([block[end:]], blocks)
+            break
+    for line, column, text in _json_values(blocks, limits.depth_max, first):
         check_utf8(text, line, column)
         try:
             _RAW.decode(text)
@@ -284,13 +294,33 @@ def _json_texts(chunks: Iterable[bytes], limits: Limits) -> Iterator[Text]:
         yield text
 
 
-def _json_values(blocks: Iterable[bytearray], depth_max: int) -> Iterator[tuple[int, int, Text]]:
-    """Each value of a JSON stream with the line and column where it begins.
+def _whole_lines(block: bytearray, depth_max: int) -> Iterator[bytes]:
+    """The first lines of the block, as long as each is one valid object and nothing else."""
+    begin, view = 0, memoryview(block)
+    while (end := block.find(b"\n", begin)) >= 0:
+        line = bytes(view[begin:end])
+        if line[:1] != b"{" or line[-1:] != b"}":
+            return
+        if line.count(b"{") + line.count(b"[") > depth_max:
+            return  # it may be nested too deeply for a decoder
+        try:
+            _RAW.decode(line)
+        except msgspec.DecodeError:
+            return
+        yield line
+        begin = end + 1
+
+
+def _json_values(
+    blocks: Iterable[bytearray], depth_max: int, line: int
+) -> Iterator[tuple[int, int, Text]]:
+    """Each value of a JSON stream, which begins on this line, with the line and column where it
+    begins.
 
     Only brackets and strings are looked at, which finds the ends and bounds the depth for decoders
     that recurse. A value within one block is a view of it, so that a long line is held once.
     """
-    line, column, depth = 1, 1, 0
+    column, depth = 1, 0
     begun_at = (line, column)
     held = bytearray()
     for block in blocks:

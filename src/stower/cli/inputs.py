@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from stower.cli.configuration_files import InputError
-from stower.cli.device_checks import device_fault
 from stower.cli.documents import STDIN, Document, DocumentError, read_documents
 from stower.cli.parquet import read_parquet
 from stower.cli.recorded_workload import read_recorded_workload
 from stower.cli.text_stream import MIB
 from stower.engine.limits import SECOND_NS
+from stower.garbage import collect_rarely
 from stower.model.defaults import (
     with_claim_defaults,
     with_claim_spec_defaults,
@@ -81,6 +81,8 @@ WORKLOAD_VERSIONS: Final = {  # of kinds whose controllers create pods
 HELM_HOOK: Final = "helm.sh/hook"
 HELM_TEST: Final = "helm test"
 SECONDS_MAX: Final = 1e9  # some thirty years
+SOUND_MAX: Final = 10_000
+_SOUND: Final = set[str | int | float]()  # quantities that are valid, and not below zero
 KINDS_READ: Final = {**KIND_BY_NAME, (TEMPLATE.api_version, TEMPLATE.name): TEMPLATE}
 
 
@@ -164,7 +166,9 @@ class _Reader:
         elif isinstance(obj, Pod):
             check_pod_amounts(obj)
             check_tolerations(obj)
-            pod_requests(obj, use_status=True)
+            status = obj.status
+            if status.container_statuses or status.init_container_statuses or status.resources:
+                pod_requests(obj, use_status=True)
             seconds_of(obj.metadata.annotations, ARRIVES)
             seconds_of(obj.metadata.annotations, RUN)
             self.pods.append((obj, created_s, deleted_s, where))
@@ -274,6 +278,8 @@ def _is_helm_test(data: bytes) -> bool:
 
 
 def _check(where: str, meta: TypeMeta, obj: object, data: bytes) -> None:
+    from stower.cli.device_checks import device_fault  # loads the API's tables
+
     fault = device_fault(meta.api_version, meta.kind, obj, data)
     if fault:
         raise InputError(f"{where}: {fault}")
@@ -311,9 +317,13 @@ def check_pod_amounts(pod: Pod) -> None:
 
 def check_amounts(resources: ResourceList | None, path: str) -> None:
     """Raise InvalidObject for what is no quantity, or below zero."""
+    if not resources or _SOUND.issuperset(resources.values()):
+        return
     for name, quantity in parse_list(resources, path).items():
         if quantity.sign < 0:
             raise InvalidObject(f"{path}.{name}", str(quantity), "a quantity of at least 0")
+    if len(_SOUND) < SOUND_MAX:
+        _SOUND.update(resources.values())
 
 
 def load(
@@ -335,6 +345,7 @@ def load(
             raise InputError(f"{recordings[0]}: {error}") from None
         work = told.end if at_end else told.history
         return LoadedWorkload(work, [], {}, told.built, recorded_nodes=told.nodes)
+    collect_rarely()
     reader = _Reader(beside)
     for found in raw_objects(inputs):
         reader.take(found.where, found.data, found.created_s, found.deleted_s)
@@ -347,6 +358,7 @@ def load(
 
 def load_cluster(kubeconfig: Path | None, context: str) -> LoadedWorkload:
     """What a cluster's API server says. Raises InputError."""
+    collect_rarely()
     reader = _Reader()
     for found in _cluster_objects(kubeconfig, context):
         reader.take(found.where, found.data)
@@ -406,6 +418,8 @@ def _is_kubeconfig_file(name: str) -> bool:
 
 def _is_kubeconfig(data: bytes) -> bool:
     """Whether the document says where a cluster is."""
+    if b"Config" not in data:
+        return False
     try:
         meta = decode(data, TypeMeta)
     except InvalidObject:

@@ -170,6 +170,8 @@ def _check_lines(text: bytearray, line: int, bytes_max: int) -> None:
 
 def check_utf8(text: Text, line: int, column: int) -> None:
     """Raise where text that begins at that position is not UTF-8; in steps, to hold no copy."""
+    if len(text) <= _CHUNK_BYTES and bytes(text).isascii():
+        return
     decoder = codecs.getincrementaldecoder("utf-8")()
     for start in range(0, len(text), _CHUNK_BYTES):
         held = len(decoder.getstate()[0])

@@ -878,3 +878,48 @@ def test_mutilated_text_is_read_or_refused_and_nothing_else(seed: int) -> None:
                 found.append(str(error))
             results.append(found)
         assert results[0] == results[1]
+
+
+def test_lines_that_are_whole_objects_are_read_as_all_others(tmp_path: Path) -> None:
+    """They take a shorter way, which a blank in front of the first one closes."""
+    draw = random.Random(5)
+    deep = b'{"apiVersion":"v1","kind":"Pod","a":' + b"[" * 101 + b"]" * 101 + b"}"
+    wide = b'{"apiVersion":"v1","kind":"Pod","a":[' + b"{}," * 150 + b"{}]}"
+    pretty = b'{\n "apiVersion": "v1",\n "kind": "Pod"\n}'
+    pieces = (
+        POD,
+        POD,
+        POD,
+        POD + b"\r",
+        POD + b" " + POD,
+        b"",
+        b"  ",
+        wide,
+        pretty,
+        b"[" + POD + b"]",
+    )
+    broken = (
+        deep,
+        b'{"apiVersion":"v1","kind"}',
+        b"{" + b'"\xff":1}',
+        b'{"a":"\\ud800"}',
+        b"x",
+        b'{"a"',
+    )
+
+    def told(data: bytes) -> list[tuple[int, int | None, bytes] | str]:
+        path = tmp_path / "lines.json"
+        path.write_bytes(data)
+        found: list[tuple[int, int | None, bytes] | str] = []
+        try:
+            found += ((one.index, one.item, one.data) for one in read_documents([str(path)]))
+        except DocumentError as error:
+            found.append(str(error))
+        return found
+
+    for _ in range(300):
+        lines = [draw.choice(pieces) for _ in range(draw.randrange(1, 6))]
+        if draw.random() < 0.5:
+            lines.insert(draw.randrange(1, len(lines) + 1), draw.choice(broken))
+        data = POD + b"\n" + b"\n".join(lines) + draw.choice((b"", b"\n"))
+        assert told(b" " + data) == told(data), data

@@ -45,8 +45,6 @@ from stower.engine.explain.probe import explain_pod, explain_tree
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import closest, printable
 from stower.model.kinds import Pod, PodScheduling
-from stower.sim.simulation import run_at_once
-from stower.sim.trial_world import TrialWorld
 from stower.sim.workload import Workload
 
 NAME = "explain"
@@ -186,6 +184,9 @@ def _engine(
     a node have it, as in `stower simulate`."""
     if not after_others:
         return informed_engine(work, config, ignores_unknown)
+    from stower.sim.simulation import run_at_once  # takes a while to import
+    from stower.sim.trial_world import TrialWorld
+
     pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
     engine = engine_of(config, names=served_schedulers(pods), ignores_unknown=ignores_unknown)
     trial = TrialWorld(engine)
@@ -216,8 +217,9 @@ def _explain(engine: Engine, pod: Pod) -> Explanation:
 def _negotiation(engine: Engine, key: str, now_ns: int | None) -> Negotiation | None:
     """Who waits for whom, if the pod's devices are negotiated."""
     state = engine.state
+    pods = (entry.pod for entry in state.pods.values())
     objects = Objects(
-        (entry.pod for entry in state.pods.values()),
+        (pod for pod in pods if pod.spec.resource_claims or pod.key == key),
         state.devices.api_claims(),
         state.negotiations.classes.values(),
         (obj for obj in state.negotiations.api_objects() if isinstance(obj, PodScheduling)),
