@@ -3,7 +3,7 @@
 from typing import Final
 
 # What preemption came to says nothing of why: kube-scheduler adds it to every refusal.
-TAILS: Final = (" no new claims to deallocate", " preemption: ")
+TAILS: Final = (" no new claims to deallocate", " still not schedulable", " preemption: ")
 
 
 def without_preemption(message: str) -> str:

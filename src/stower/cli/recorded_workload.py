@@ -27,6 +27,7 @@ from stower.model.kinds import (
 from stower.record.lines import Engine
 from stower.record.reader import RecordedEvent, read_recording
 from stower.sim.workload import Arrival, ObjectChange, Workload
+from stower.state.devices import extended_claim_owner
 
 BIND: Final = b'"write":"Bind"'
 DELETE: Final = b'"write":"DeletePod"'
@@ -142,6 +143,8 @@ class _History:
         )
         # A pod's own claim goes with the pod, whenever that ends in the run.
         is_own = isinstance(obj, ResourceClaim) and bool(obj.metadata.controller_uid)
+        # The scheduler makes claims for extended resources, in the run too.
+        is_made |= isinstance(obj, ResourceClaim) and extended_claim_owner(obj) in self.lives
         if not is_made and not (is_own and type is WatchType.DELETED):
             self.happened.append(ObjectChange(at_ns, type, obj))
 
@@ -279,10 +282,11 @@ def _key(obj: ApiObject) -> tuple[type, str]:
 
 
 def _wishes(pod: Pod) -> Any:
-    """What somebody may have changed that matters before a pod has a node."""
-    spec = pod.spec
-    claims = pod.status.resource_claim_statuses
-    return pod.metadata.labels, spec.scheduling_gates, spec.tolerations, spec.containers, claims
+    """What somebody may have changed that matters to the pod, or to others: those that are being
+    deleted do not count where pods are spread."""
+    meta, spec = pod.metadata, pod.spec
+    claims, is_leaving = pod.status.resource_claim_statuses, bool(meta.deletion_timestamp)
+    return meta.labels, spec.scheduling_gates, spec.tolerations, spec.containers, claims, is_leaving
 
 
 def _unbound(pod: Pod) -> Pod:

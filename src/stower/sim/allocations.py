@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from stower.devices.negotiation.claims import driver_of
+from stower.devices.negotiation.claims import driver_of, flag_of
 from stower.framework.events import Observed, WatchType
 from stower.framework.writes import CreateObject, DeleteObject, ObjectWrite, PatchObject
 from stower.model.kinds import ApiObject, Pod, ResourceClaim
@@ -34,13 +34,25 @@ class Allocations:
         """The claim of this namespace/name."""
         return self._claims.get(key)
 
-    def flag(self, claim: ResourceClaim) -> ResourceClaim | None:
-        """Somebody asks for the deallocation of a claim as it is here; None where it is not."""
+    def change(self, claim: ResourceClaim) -> ResourceClaim | None:
+        """Somebody changed the claim, or asks for its deallocation: what schedulers have written
+        stays as it is here. None where that changes nothing, or the claim is not here."""
         known = self._claims.get(claim.metadata.key)
-        if known is None:
+        if known is None or known.metadata.uid != claim.metadata.uid:
             return None
-        meta = msgspec.structs.replace(known.metadata, annotations=claim.metadata.annotations)
-        return self._keep(msgspec.structs.replace(known, metadata=meta))
+        allocation = known.status.allocation
+        if not flag_of(claim) and not self._has_drivers and driver_of(claim, {}) != "":
+            allocation = claim.status.allocation  # its driver's
+        status = msgspec.structs.replace(
+            claim.status, allocation=allocation, reserved_for=known.status.reserved_for
+        )
+        meta = msgspec.structs.replace(
+            claim.metadata,
+            finalizers=known.metadata.finalizers,
+            resource_version=known.metadata.resource_version,
+        )
+        changed = msgspec.structs.replace(claim, metadata=meta, status=status)
+        return None if changed == known else self._keep(changed)
 
     def drop(self, key: str) -> None:
         """The claim is deleted."""

@@ -195,11 +195,16 @@ def _retry(world: World, last: Mapping[str, Decision]) -> None:
         messages = {uid: decision.message for uid, decision in decisions.items()}
         has_errors = any(d.outcome is Outcome.ERROR for d in decisions.values())
         if messages == before and not has_errors:
-            return
+            break
         before = messages
         world.advance(world.now_ns + world.engine.limits.backoff_max_ns)
         placed = len(waiting) - len(world.list_pending())
         idle_count = idle_count + 1 if 100 * placed < max(1, len(waiting)) else 0
+    if world.list_pending():
+        # Whoever waits is tried once more, beside the pods that came after it: the last attempt
+        # says what is so at the end.
+        limits = world.engine.limits
+        world.advance(world.now_ns + limits.unschedulable_max_ns + limits.backoff_max_ns)
 
 
 def run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) -> None:

@@ -5,6 +5,7 @@ Pods that have a node at the start keep it, unless the node is removed.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -179,7 +180,8 @@ def compare(
         if progress is not None and done % 100 == 0:
             progress(done, total)
 
-    was, will = (_Run(*each, on_arrival, drivers) for each in (before, after))
+    was = _Run(*before, on_arrival, drivers, nodes_were or {})
+    will = _Run(*after, on_arrival, drivers)
     one, other, waiting = was.find_nodes(), will.find_nodes(), will.describe_waiting()
     moved, placed, added, removed = [], [], [], []
     pending: list[Difference] = []
@@ -205,7 +207,7 @@ def compare(
     outcome = msgspec.structs.replace(outcome, removed=len(removed))
     return Comparison(
         was.outcome(prices), outcome, tuple(moved), tuple(placed), tuple(pending), tuple(lost),
-        tuple(added), tuple(removed), tuple(sorted(evicted)), was.unlike(nodes_were or {}),
+        tuple(added), tuple(removed), tuple(sorted(evicted)), was.unlike(),
     )  # fmt: skip
 
 
@@ -232,7 +234,12 @@ class _Run:
         engine: Engine,
         arrived: Callable[[int], None],
         drivers: Sequence[RecordedDriver],
+        nodes_were: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`nodes_were`: see compare."""
+        self._nodes_were = nodes_were
+        self._scores: dict[str, dict[str, int]] = {}  # of pods that go elsewhere than they were
+        engine.cycle.keeps_details |= bool(nodes_were)
         self._last: dict[str, Decision] = {}
         self._waited_ns: dict[str, int] = {}
         self._came_ns = {a.pod.metadata.uid: a.at_ns for a in workload.arrivals}
@@ -262,6 +269,8 @@ class _Run:
         if decision.node_name:
             uid = _find_original_uid(decision.uid)
             self._node_of[uid] = decision.node_name
+            if self._nodes_were.get(uid, decision.node_name) != decision.node_name:
+                self._scores[uid] = dict(decision.scores)
             if decision.uid in self._came_ns:
                 self._waited_ns[uid] = decision.at_ns - self._came_ns[uid]
 
@@ -295,15 +304,25 @@ class _Run:
         """Who waits, by uid."""
         return {_find_original_uid(pod.metadata.uid) for pod in self.world.list_pending()}
 
-    def unlike(self, nodes_were: Mapping[str, str]) -> tuple[Difference, ...]:
+    def unlike(self) -> tuple[Difference, ...]:
         """The pods that are elsewhere than they were in truth."""
-        nodes, why = self.find_nodes(), self.describe_waiting()
-        found = [
-            Difference(self.keys[uid], node, nodes[uid], "" if nodes[uid] else why.get(uid, ""))
-            for uid, node in nodes_were.items()
-            if uid in nodes and nodes[uid] != node
-        ]
+        nodes, waiting, found = self.find_nodes(), self.describe_waiting(), []
+        for uid, before in self._nodes_were.items():
+            after = nodes.get(uid, before)
+            if after != before:
+                why = self._why_elsewhere(uid, before, after) if after else waiting.get(uid, "")
+                found.append(Difference(self.keys[uid], before, after, why))
         return tuple(sorted(found, key=lambda one: one.pod))
+
+    def _why_elsewhere(self, uid: str, before: str, after: str) -> str:
+        """Why a pod has another node than it had."""
+        if not before:
+            return "it had no node before it was deleted, or by the end"
+        scores = self._scores.get(uid, {})
+        if after not in scores:
+            return "others placed it there"
+        other = f"scored {scores[before]:,}" if before in scores else "was not among the best"
+        return f"{after} scored {scores[after]:,} when it was tried, {before} {other}"
 
     def outcome(self, prices: Callable[[Node], float] | None = None) -> Outcome:
         """In figures. `prices`: of a node, for an hour."""

@@ -10,7 +10,6 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from stower.devices.negotiation.claims import flag_of
 from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
 from stower.framework.events import (
@@ -150,11 +149,11 @@ class World:
             self._written[obj.__class__, obj.metadata.key] = obj
         if isinstance(obj, ResourceClaim) and type is WatchType.DELETED:
             self._allocations.drop(obj.metadata.key)
-        elif isinstance(obj, ResourceClaim) and type is WatchType.MODIFIED and flag_of(obj):
-            flagged = self._allocations.flag(obj)
-            if flagged is None:
+        elif isinstance(obj, ResourceClaim) and type is WatchType.MODIFIED:
+            changed = self._allocations.change(obj)
+            if changed is None:
                 return
-            obj = flagged
+            obj = changed
         if type is WatchType.ADDED:
             self._binder.start((obj,))
             self._allocations.start((obj,))

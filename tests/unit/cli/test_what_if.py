@@ -211,7 +211,12 @@ def test_what_a_recording_says_of_pods(history: Path) -> None:
     assert (second, None, 4 * second) == lives["a"]  # it ended by itself
     assert (2 * second, 6 * second, None) == lives["b"]  # it was deleted
     assert (3 * second, None, None) == lives["c"]
-    (come,) = found.history.happened
+    (leaving, come) = found.history.happened
+    assert isinstance(leaving.object, Pod), "it does not count for others from here on"
+    assert ("b", "", 6 * second) == (
+        leaving.object.metadata.name, leaving.object.spec.node_name, leaving.at_ns
+    )  # fmt: skip
+    assert leaving.object.metadata.deletion_timestamp
     assert isinstance(come.object, Node)
     assert (WatchType.ADDED, 6 * second) == (come.type, come.at_ns)
     assert {"c", "d"} == {pod.metadata.name for pod in found.end.placed}

@@ -6,9 +6,14 @@ from typing import Any
 
 from typer.testing import CliRunner
 
+from stower.assembly import build_engine
 from stower.cli.main import app
+from stower.framework.events import WatchType
 from stower.model.kinds import ResourceClaim
 from stower.sim.trial import Trial, script_of
+from stower.sim.world import World
+from tests.builders import make_node
+from tests.device_builders import claiming, device, device_class, device_slice, resource_claim
 
 WORLD = """
 apiVersion: v1
@@ -95,3 +100,27 @@ def test_runs_with_faults_give_devices_and_take_them_back() -> None:
         given += len(had)
         taken_back += len(had - for_now)
     assert (True, True) == (given > 20, taken_back > 10)
+
+
+def test_what_schedulers_wrote_into_a_claim_before_does_not_undo_what_they_write_now() -> None:
+    """A recording has the claim as it was in between: not yet allocated, or for another node."""
+    world = World(build_engine())
+    first, second = (claiming(name, f"c-{name}") for name in ("first", "second"))
+    claims = [resource_claim(f"c-{name}", owner=pod) for name, pod in
+              (("first", first), ("second", second))]  # fmt: skip
+    devices = device_class(), device_slice("n1", device("only"))
+    world.start((make_node("n1"),), (), (*devices, *claims))
+    world.add_pod(first)
+    assert "n1" == world.pods[first.metadata.uid].spec.node_name
+    recorded = resource_claim(
+        "c-first", owner=first, meta={"finalizers": ["f"], "labels": {"a": "b"}}
+    )
+    world.apply_change(WatchType.MODIFIED, recorded)
+    (known, _) = world.claims
+    assert {"a": "b"} == known.metadata.labels
+    assert known.status.allocation is not None
+    assert known.is_reserved_for(first.metadata.uid)
+    world.add_pod(second)
+    assert "" == world.pods[second.metadata.uid].spec.node_name
+    world.apply_change(WatchType.MODIFIED, resource_claim("gone"))
+    assert 2 == len(world.claims)
