@@ -115,6 +115,7 @@ def list_cluster(engine: Engine, work: Workload) -> None:
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     objects = (*work.related, *work.nodes, *pods)
     now_ns = moment_of(objects)
+    engine.state.devices.template_keys = work.template_keys
     engine.step(Hold(True), now_ns)
     engine.step(Listed(objects), now_ns)
 

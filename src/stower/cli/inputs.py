@@ -261,8 +261,9 @@ class _Reader:
                 lasts_ns = None if lasts_s is None else round(lasts_s * SECOND_NS)
             arrivals.append(Arrival(pod, round((created_s or 0) * SECOND_NS), ends_ns, lasts_ns))
         workload = Workload(
-            tuple(self.nodes), tuple(placed), tuple(arrivals), not is_trace, tuple(self.related)
-        )
+            tuple(self.nodes), tuple(placed), tuple(arrivals), not is_trace, tuple(self.related),
+            template_keys=frozenset(self.templates),
+        )  # fmt: skip
         return LoadedWorkload(
             workload, self.documents, self.skipped, None, self.classes, self.templates,
             self.owners, created,
@@ -317,12 +318,11 @@ def check_pod_amounts(pod: Pod) -> None:
 
 def check_amounts(resources: ResourceList | None, path: str) -> None:
     """Raise InvalidObject for what is no quantity, or below zero."""
-    if not resources or _SOUND.issuperset(resources.values()):
-        return
-    for name, quantity in parse_list(resources, path).items():
+    is_known = not resources or _SOUND.issuperset(resources.values())
+    for name, quantity in () if is_known else parse_list(resources, path).items():
         if quantity.sign < 0:
             raise InvalidObject(f"{path}.{name}", str(quantity), "a quantity of at least 0")
-    if len(_SOUND) < SOUND_MAX:
+    if not is_known and resources and len(_SOUND) < SOUND_MAX:
         _SOUND.update(resources.values())
 
 
@@ -362,7 +362,11 @@ def load_cluster(kubeconfig: Path | None, context: str) -> LoadedWorkload:
     reader = _Reader()
     for found in _cluster_objects(kubeconfig, context):
         reader.take(found.where, found.data)
-    return reader.build()
+    # A cluster has a controller, which makes claims; whoever sees no template may not read them.
+    keys, reader.templates = frozenset(reader.templates) or None, {}
+    loaded = reader.build()
+    loaded.workload = msgspec.structs.replace(loaded.workload, template_keys=keys)
+    return loaded
 
 
 def _cluster_objects(kubeconfig: Path | None, context: str) -> Iterator["RawObject"]:
@@ -457,12 +461,11 @@ def raw_objects(inputs: Sequence[str]) -> Iterator[RawObject]:
         if not trace_files:
             try:
                 for document in read_documents([name]):
-                    if _is_kubeconfig(document.data):
+                    where, data = _describe_position(document), document.data
+                    if _is_kubeconfig(data):
                         yield from _cluster_objects(Path(name), "")
                     else:
-                        yield RawObject(
-                            _describe_position(document), document.data, _arrival_s(document.data)
-                        )
+                        yield RawObject(where, data, _arrival_s(data))
             except DocumentError as error:
                 raise InputError(str(error)) from None
 

@@ -151,6 +151,9 @@ class Kube:
 
 # No scheduler reads it; its controller creates pods on nodes that are added in a what-if.
 DAEMON_SET: Final = Kind("apps/v1", "DaemonSet", "daemonsets", True, TypeMeta)
+CLAIM_TEMPLATE: Final = Kind(
+    "resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates", True, TypeMeta
+)
 
 
 def cluster_objects(kubeconfig: Path | None, context: str = "") -> Iterator[tuple[str, bytes]]:
@@ -162,7 +165,7 @@ def cluster_objects(kubeconfig: Path | None, context: str = "") -> Iterator[tupl
 async def _cluster_objects(kubeconfig: Path | None, context: str) -> list[tuple[str, bytes]]:
     found = []
     async with Kube.open(kubeconfig, context) as kube:
-        for kind in (*KINDS, DAEMON_SET):
+        for kind in (*KINDS, DAEMON_SET, CLAIM_TEMPLATE):
             for version in (kind.api_version, *kind.also):
                 path = collection_path(kind, version=version)
                 answer = await kube.ask("GET", f"{path}?limit=1")

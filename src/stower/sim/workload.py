@@ -50,3 +50,5 @@ class Workload(msgspec.Struct, frozen=True):
     is_history: bool = False
     # Of pods that run already, by uid: how long one lasts that has to be placed anew.
     lasts_ns: dict[str, int] = {}
+    # Keys of the ResourceClaimTemplates; None where they are not known.
+    template_keys: frozenset[str] | None = None

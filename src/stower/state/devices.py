@@ -123,6 +123,8 @@ class Devices:
         self.is_sharing = False  # whether pods of an attempt share claims: devices/claim_sharing.py
         # The class generation and the mapping that was computed for it.
         self._class_by_resource: tuple[int, dict[str, str]] = (-1, {})
+        # Keys of the ResourceClaimTemplates, as far as whoever asks knows them: schedulers do not.
+        self.template_keys: frozenset[str] | None = None
         self.now_ns = 0  # of the state's last step
         self.generation = 0
         # Grow with changes of the claims in the API, of the devices (slices and taint rules), of

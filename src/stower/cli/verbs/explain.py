@@ -192,6 +192,7 @@ def _engine(
     trial = TrialWorld(engine)
     with progress("explain"):
         run_at_once(trial.world, work, trial.last)
+    engine.state.devices.template_keys = work.template_keys
     return engine, [*trial.world.pods.values()]
 
 

@@ -94,6 +94,9 @@ def classify_pending(
         return Finding(ExplanationClass.BLOCKED)
     if verdict.pre_filter is not None:
         reasons = verdict.pre_filter[1].reasons
+        if missing := _missing_template(entry.pod, state):
+            text = f"no ResourceClaimTemplate {missing} exists, which its claim would be made from"
+            return Finding(ExplanationClass.BLOCKED, text)
         if {code_of(reason) for reason in reasons} <= WAITING_CODES:
             return Finding(ExplanationClass.WAITING, f"waits for what ends by itself: {reasons[0]}")
     elif found := _row_waiting_text(entry, state, profile, verdict):
@@ -200,6 +203,20 @@ def _has_lasting_taint(entry: PodEntry, state: ClusterState, row: int) -> bool:
         and not is_tolerated(tolerations, taint)
         for taint in node.spec.taints or ()
     )
+
+
+def _missing_template(pod: Pod, state: ClusterState) -> str:
+    """Returns the key of a template that a claim of the pod is to be made from, and that is known
+    not to be there; "" elsewhere."""
+    known, made = state.devices.template_keys, pod.status.resource_claim_statuses or ()
+    if known is None:
+        return ""
+    for entry in pod.spec.resource_claims or ():
+        key = f"{pod.metadata.namespace}/{entry.resource_claim_template_name}"
+        is_made = any(status.name == entry.name for status in made)
+        if entry.resource_claim_template_name and key not in known and not is_made:
+            return key
+    return ""
 
 
 def _row_waiting_text(

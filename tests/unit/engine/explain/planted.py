@@ -307,7 +307,7 @@ CAUSES: Final = (
 # What nothing else is planted beside: the answer is of the pod as a whole.
 ALONE: Final = (
     Cause("scheduler", NEVER, "", _stranger, True),
-    Cause("claim template", WAITING, "", _template, True),
+    Cause("missing claim template", BLOCKED, "", _template, True),
     Cause("more devices than there are", NEVER, "", _too_many_devices, True),
     Cause("missing claim", BLOCKED, "", _missing_claim, True),
     Cause("group", WAITING, "", _group, True),
@@ -372,6 +372,7 @@ def explain_documents(documents: Iterable[Object]) -> Explanation:
     loaded = load_generated(msgspec.json.encode(obj) for obj in documents).workload
     pods = [*loaded.placed, *(arrival.pod for arrival in loaded.arrivals)]
     engine = build_engine()
+    engine.state.devices.template_keys = loaded.template_keys
     engine.step(Hold(True), NOW_NS)
     engine.step(Listed((*loaded.related, *loaded.nodes, *pods)), NOW_NS)
     observe_new_pods(engine)
