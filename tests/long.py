@@ -64,6 +64,8 @@ ROWS: Final = (
         "30 VMs that ask for other sizes, the scheduler killed every 5 s, everything else failing"),
     Row("recorded", 20, "python -m tests.contract.recorded_what_if 50",
         "50 recordings of real clusters with drawn loads, run without a change"),
+    Row("planted", 12, "python -m tests.contract.planted_live 200",
+        "200 pods with planted causes, explained on a cluster, and the changes made there"),
     Row("hostile", 11, "python -m tests.contract.hostile_users 10",
         "one user's worst objects through the API, and another's plain pods"),
     Row("kills", 13, "python -m tests.contract.kills 10",

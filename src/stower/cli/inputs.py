@@ -21,6 +21,7 @@ import msgspec
 from stower.cli.configuration_files import InputError
 from stower.cli.documents import STDIN, Document, DocumentError, read_documents
 from stower.cli.parquet import read_parquet
+from stower.cli.pod_checks import check_amounts, check_pod_amounts, check_tolerations
 from stower.cli.recorded_workload import read_recorded_workload
 from stower.cli.text_stream import MIB
 from stower.engine.limits import SECOND_NS
@@ -42,11 +43,9 @@ from stower.model.kinds import (
     ResourceClaim,
     StorageClass,
 )
-from stower.model.kinds.pod import ResourceList
 from stower.model.meta import ObjectMeta
 from stower.model.raw import TypeMeta, decode
-from stower.model.resources import parse_list, pod_requests
-from stower.model.taints import TOLERATION_OPERATORS
+from stower.model.resources import pod_requests
 from stower.record.lines import Engine as Built
 from stower.record.reader import is_recording
 from stower.sim.claim_lifecycle import (
@@ -81,8 +80,6 @@ WORKLOAD_VERSIONS: Final = {  # of kinds whose controllers create pods
 HELM_HOOK: Final = "helm.sh/hook"
 HELM_TEST: Final = "helm test"
 SECONDS_MAX: Final = 1e9  # some thirty years
-SOUND_MAX: Final = 10_000
-_SOUND: Final = set[str | int | float]()  # quantities that are valid, and not below zero
 KINDS_READ: Final = {**KIND_BY_NAME, (TEMPLATE.api_version, TEMPLATE.name): TEMPLATE}
 
 
@@ -290,42 +287,6 @@ class ClusterError(InputError):
     """The cluster cannot be asked."""
 
 
-def check_tolerations(pod: Pod) -> None:
-    """Raise InvalidObject for an operator that no API server knows."""
-    for i, toleration in enumerate(pod.spec.tolerations or ()):
-        if toleration.operator not in TOLERATION_OPERATORS:
-            known = " or ".join(filter(None, TOLERATION_OPERATORS))
-            raise InvalidObject(f"spec.tolerations[{i}].operator", toleration.operator, known)
-
-
-def check_pod_amounts(pod: Pod) -> None:
-    """Raise InvalidObject for a request, limit or overhead that an API server would refuse."""
-    spec = pod.spec
-    if not spec.containers:
-        raise InvalidObject("spec.containers", [], "at least one container")
-    owners = [("spec", spec.resources)]
-    for field, containers in (
-        ("containers", spec.containers),
-        ("initContainers", spec.init_containers or ()),
-    ):
-        owners += [(f"spec.{field}[{i}]", c.resources) for i, c in enumerate(containers)]
-    for path, resources in owners:
-        if resources is not None:
-            check_amounts(resources.requests, f"{path}.resources.requests")
-            check_amounts(resources.limits, f"{path}.resources.limits")
-    check_amounts(spec.overhead, "spec.overhead")
-
-
-def check_amounts(resources: ResourceList | None, path: str) -> None:
-    """Raise InvalidObject for what is no quantity, or below zero."""
-    is_known = not resources or _SOUND.issuperset(resources.values())
-    for name, quantity in () if is_known else parse_list(resources, path).items():
-        if quantity.sign < 0:
-            raise InvalidObject(f"{path}.{name}", str(quantity), "a quantity of at least 0")
-    if not is_known and resources and len(_SOUND) < SOUND_MAX:
-        _SOUND.update(resources.values())
-
-
 def load(
     inputs: Sequence[str],
     at_end: bool = False,
@@ -360,23 +321,26 @@ def load_cluster(kubeconfig: Path | None, context: str) -> LoadedWorkload:
     """What a cluster's API server says. Raises InputError."""
     collect_rarely()
     reader = _Reader()
-    for found in _cluster_objects(kubeconfig, context):
+    objects, unseen = _ask_cluster(kubeconfig, context)
+    for found in objects:
         reader.take(found.where, found.data)
-    # A cluster has a controller, which makes claims; whoever sees no template may not read them.
-    keys, reader.templates = frozenset(reader.templates) or None, {}
+    # A cluster has a controller that makes claims.
+    keys, reader.templates = frozenset(reader.templates), {}
     loaded = reader.build()
-    loaded.workload = msgspec.structs.replace(loaded.workload, template_keys=keys)
+    loaded.workload = msgspec.structs.replace(
+        loaded.workload, template_keys=None if TEMPLATE.name in unseen else keys
+    )
     return loaded
 
 
-def _cluster_objects(kubeconfig: Path | None, context: str) -> Iterator["RawObject"]:
+def _ask_cluster(kubeconfig: Path | None, context: str) -> tuple[list["RawObject"], set[str]]:
     from stower.cli.kube import KubeError, cluster_objects  # the client takes a while to import
 
     try:
-        for where, data in cluster_objects(kubeconfig, context):
-            yield RawObject(where, data)
+        found, unseen = cluster_objects(kubeconfig, context)
     except KubeError as error:
         raise ClusterError(str(error)) from None
+    return [RawObject(where, data) for where, data in found], unseen
 
 
 def _arrival_s(data: bytes) -> float | None:
@@ -453,7 +417,7 @@ def raw_objects(inputs: Sequence[str]) -> Iterator[RawObject]:
         raise InputError("stdin: can be read only once")
     for name in inputs:
         if _is_kubeconfig_file(name):
-            yield from _cluster_objects(Path(name), "")
+            yield from _ask_cluster(Path(name), "")[0]
             continue
         trace_files = _trace_files(name)
         for path in trace_files:
@@ -463,7 +427,7 @@ def raw_objects(inputs: Sequence[str]) -> Iterator[RawObject]:
                 for document in read_documents([name]):
                     where, data = _describe_position(document), document.data
                     if _is_kubeconfig(data):
-                        yield from _cluster_objects(Path(name), "")
+                        yield from _ask_cluster(Path(name), "")[0]
                     else:
                         yield RawObject(where, data, _arrival_s(data))
             except DocumentError as error:

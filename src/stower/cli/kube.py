@@ -5,7 +5,7 @@ KubeError, with a text of one line.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -156,14 +156,18 @@ CLAIM_TEMPLATE: Final = Kind(
 )
 
 
-def cluster_objects(kubeconfig: Path | None, context: str = "") -> Iterator[tuple[str, bytes]]:
-    """All objects of a cluster that scheduling reads, each with where it was found. What the server
-    does not serve, or does not show us, is left out. Raises KubeError."""
-    yield from asyncio.run(_cluster_objects(kubeconfig, context))
+def cluster_objects(
+    kubeconfig: Path | None, context: str = ""
+) -> tuple[list[tuple[str, bytes]], set[str]]:
+    """All objects of a cluster that scheduling reads, each with where it was found; and the kinds
+    that are left out, as the server does not serve or show them. Raises KubeError."""
+    return asyncio.run(_cluster_objects(kubeconfig, context))
 
 
-async def _cluster_objects(kubeconfig: Path | None, context: str) -> list[tuple[str, bytes]]:
-    found = []
+async def _cluster_objects(
+    kubeconfig: Path | None, context: str
+) -> tuple[list[tuple[str, bytes]], set[str]]:
+    found, unseen = [], set[str]()
     async with Kube.open(kubeconfig, context) as kube:
         for kind in (*KINDS, DAEMON_SET, CLAIM_TEMPLATE):
             for version in (kind.api_version, *kind.also):
@@ -172,9 +176,10 @@ async def _cluster_objects(kubeconfig: Path | None, context: str) -> list[tuple[
                 if answer.status not in UNSEEN:
                     break
             if answer.status in UNSEEN and kind.view not in (Node, Pod):
+                unseen.add(kind.name)
                 continue
             type_meta = {"apiVersion": version, "kind": kind.name}
             for item in await kube.items(path):
                 where = f"{kube.server}{path}: {item['metadata']['name']}"
                 found.append((where, msgspec.json.encode({**type_meta, **item})))
-    return found
+    return found, unseen

@@ -8,8 +8,8 @@ import msgspec
 
 from stower.assembly import build_engine
 from stower.cli.configuration_files import InputError, read_yaml_document
-from stower.cli.inputs import check_amounts, check_pod_amounts, check_tolerations
 from stower.cli.output import bad_input
+from stower.cli.pod_checks import check_amounts, check_pod_amounts, check_tolerations
 from stower.framework.profile import Profile
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod, ResourceClaim
