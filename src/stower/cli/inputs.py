@@ -38,6 +38,7 @@ from stower.model.kinds import (
     KINDS,
     Background,
     Node,
+    PersistentVolumeClaim,
     Pod,
     PriorityClass,
     ResourceClaim,
@@ -59,8 +60,10 @@ from stower.sim.openb import TraceLine, is_node_header, is_pod_header, read_trac
 from stower.sim.openb_devices import Machine, Task, read_list
 from stower.sim.trace import is_header, read_rows
 from stower.sim.workload import ARRIVES, RUN, Arrival, Workload
+from stower.state.volumes import has_ephemeral_volumes
 
 if TYPE_CHECKING:
+    from stower.cli.ephemeral_claims import ClaimTemplate as VolumeTemplate
     from stower.cli.workload_objects import WorkloadObject
 
 # The files of the OpenB folder that make a whole; the folder holds other lists beside them.
@@ -116,6 +119,8 @@ class _Reader:
         self.skipped: dict[str, int] = {}
         self.sources: dict[tuple[str, str], str] = {}
         self.owners: list[WorkloadObject] = []
+        self.makes_claims = True  # where no controller does
+        self._volume_templates: dict[str, Mapping[str, VolumeTemplate]] = {}  # by pod and volume
         self._beside = beside
         for owner in beside.owners if beside else ():
             self.sources[owner.key] = owner.where
@@ -169,6 +174,10 @@ class _Reader:
             seconds_of(obj.metadata.annotations, ARRIVES)
             seconds_of(obj.metadata.annotations, RUN)
             self.pods.append((obj, created_s, deleted_s, where))
+            if has_ephemeral_volumes(obj):
+                from stower.cli.ephemeral_claims import ephemeral_templates
+
+                self._volume_templates[key[1]] = ephemeral_templates(data)
         elif isinstance(obj, PriorityClass):
             self.classes[name] = obj
         elif isinstance(obj, ClaimTemplate):
@@ -182,6 +191,17 @@ class _Reader:
                 obj = with_claim_defaults(obj, uid)
             _check(where, meta, obj, data)
             self.related.append(msgspec.structs.replace(obj, metadata=named))
+
+    def _volume_claims(self, pod: Pod) -> list[PersistentVolumeClaim]:
+        """Makes the claims of the pod's ephemeral volumes, as far as there are none."""
+        if not has_ephemeral_volumes(pod):
+            return []
+        from stower.cli.ephemeral_claims import ephemeral_claims
+
+        beside = self._beside.workload.related if self._beside is not None else ()
+        classes = [one for one in (*beside, *self.related) if isinstance(one, StorageClass)]
+        templates = self._volume_templates[pod.key]
+        return [*ephemeral_claims(pod, templates, self.sources, classes)]
 
     def _take_name(self, where: str, key: tuple[str, str]) -> None:
         if key in self.sources:
@@ -250,8 +270,9 @@ class _Reader:
                 continue
             is_trace |= created_s is not None
             ends_ns = None if deleted_s is None else round(deleted_s * SECOND_NS)
-            pod, claims = make_claims(pod, self.templates)
-            self.related += claims
+            if self.makes_claims:
+                pod, claims = make_claims(pod, self.templates)
+                self.related += (*claims, *self._volume_claims(pod))
             lasts_ns = None
             if created_s is not None:
                 lasts_s = seconds_of(pod.metadata.annotations, RUN)
@@ -321,15 +342,13 @@ def load_cluster(kubeconfig: Path | None, context: str) -> LoadedWorkload:
     """What a cluster's API server says. Raises InputError."""
     collect_rarely()
     reader = _Reader()
+    reader.makes_claims = False
     objects, unseen = _ask_cluster(kubeconfig, context)
     for found in objects:
         reader.take(found.where, found.data)
-    # A cluster has a controller that makes claims.
-    keys, reader.templates = frozenset(reader.templates), {}
     loaded = reader.build()
-    loaded.workload = msgspec.structs.replace(
-        loaded.workload, template_keys=None if TEMPLATE.name in unseen else keys
-    )
+    if TEMPLATE.name in unseen:
+        loaded.workload = msgspec.structs.replace(loaded.workload, template_keys=None)
     return loaded
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from stower.cli.default_class import default_class
 from stower.cli.workload_objects import WorkloadObject
 from stower.controllers.cron_job import CronJobController
 from stower.controllers.daemon_set import DaemonSetController, node_of
@@ -42,10 +43,6 @@ CONTROLLERS: Final[tuple[OwnerController, ...]] = (
     DaemonSetController(),
     JobController(),
 )
-DEFAULT_CLASS_MARKS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
 SUFFIX_LENGTH: Final = 5  # of generated names, as the API server's
 READY: Final = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -70,7 +67,7 @@ def create_missing(
     pods that exist."""
     if not owners:
         return []
-    world = _Store(owners, nodes, pods, _default_class(classes))
+    world = _Store(owners, nodes, pods, default_class(classes))
     found: list[Created] = []
     for owner in owners:  # before the controller of Jobs
         if owner.plural == "cronjobs" and not owner.object["spec"].get("suspend"):
@@ -89,18 +86,6 @@ def create_daemon_pods(
     """Returns the pods that DaemonSets have on nodes that come to a cluster."""
     of_nodes = [owner for owner in daemon_sets if owner.plural == "daemonsets"]
     return create_missing(of_nodes, nodes, (), is_added=True) if nodes else []
-
-
-def _default_class(classes: Iterable[StorageClass]) -> str:
-    """Returns the name of the newest default StorageClass, "" where there is none."""
-    defaults = [
-        one.metadata
-        for one in classes
-        if "true" in ((one.metadata.annotations or {}).get(mark) for mark in DEFAULT_CLASS_MARKS)
-    ]
-    newest = max((meta.creation_timestamp or "" for meta in defaults), default="")
-    names = (meta.name for meta in defaults if (meta.creation_timestamp or "") == newest)
-    return min(names, default="")
 
 
 class _Store:

@@ -351,3 +351,41 @@ def test_an_object_that_exists_is_not_added(tmp_path: Path) -> None:
     run = stower("what-if", str(cluster), "--add", str(cluster))
     assert 2 == run.exit_code
     assert "metadata.name" in run.stderr
+
+
+def scratching(**spec: Any) -> Object:
+    """A pod with a generic ephemeral volume."""
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    meta = {"labels": {"kind": "scratch"}}
+    source = {"volumeClaimTemplate": {"metadata": meta, "spec": {**wanted, **spec}}}
+    volumes = [{"name": "tmp", "ephemeral": source}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": template("p", volumes=volumes)["spec"]}  # fmt: skip
+
+
+FAST: Object = {
+    "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/p",
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "metadata": {"name": "fast",
+                 "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+}  # fmt: skip
+
+
+def test_ephemeral_volumes_of_pods_have_claims(tmp_path: Path) -> None:
+    """As the controller makes them: the pod's own, of the default class, once."""
+    loaded = read(tmp_path, node("n1"), FAST, scratching())
+    (claim,) = (o for o in loaded.workload.related if isinstance(o, PersistentVolumeClaim))
+    (pod,) = pods_of(loaded)
+    meta = claim.metadata
+    assert ("default/p-tmp", pod.metadata.uid) == (meta.key, meta.controller_uid)
+    assert ("fast", {"kind": "scratch"}) == (claim.spec.storage_class_name, meta.labels)
+    run = stower("simulate", str(tmp_path / "cluster.json"), "--output", "json")
+    assert (1, 0) == tuple(json.loads(run.stdout)["reports"][0][k] for k in ("placed", "pending"))
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "other"}
+    there = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "p-tmp"},
+             "spec": spec}  # fmt: skip
+    loaded = read(tmp_path, node("n1"), FAST, scratching(), there)
+    (claim,) = (o for o in loaded.workload.related if isinstance(o, PersistentVolumeClaim))
+    assert "other" == claim.spec.storage_class_name
+    with pytest.raises(InputError, match=r"volumeClaimTemplate\.spec\.accessModes"):
+        read(tmp_path, node("n1"), scratching(accessModes="ReadWriteOnce"))
