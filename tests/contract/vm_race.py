@@ -227,7 +227,7 @@ class Agents:
         event = asyncio.Event()
         self._stop = asyncio.get_running_loop(), event
         await run_controllers(
-            kubeconfig, "", lambda _: build_vm_agents(), lambda _: None, lambda: event
+            kubeconfig, "", lambda *_: build_vm_agents(), lambda _: None, lambda: event
         )
 
     def end(self) -> None:

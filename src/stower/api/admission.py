@@ -284,7 +284,9 @@ def _service_account(call: Call, item: Object) -> None:
     accounts = call.context.store.collection(("", "serviceaccounts"))
     if f"{call.namespace}/{name}" not in accounts.records:
         text = f"error looking up service account {call.namespace}/{name}: serviceaccount "
-        raise call.forbidden(_name(item), f'{text}"{name}" not found')
+        error = call.forbidden(_name(item), f'{text}"{name}" not found')
+        error.may_end = name == "default"  # which a new namespace gets in a moment
+        raise error
     spec["serviceAccountName"] = spec["serviceAccount"] = name
 
 

@@ -87,6 +87,7 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     revision: int = 0
+    may_end: bool = False  # of a refusal: see ApiError
 
     @property
     def body(self) -> bytes:
@@ -103,6 +104,7 @@ def refusal(error: ApiError) -> Response:
     """The response of an error."""
     response = answer(error.code, error.status())
     response.headers.update(error.headers)
+    response.may_end = error.may_end
     return response
 
 

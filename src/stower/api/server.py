@@ -22,6 +22,7 @@ from stower.api.context import Context
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.identifiers import Identifiers
 from stower.api.impersonation import Headers, impersonate
+from stower.api.kubernetes_service import kubernetes_service, kubernetes_slice
 from stower.api.rbac import BOOTSTRAP, Rbac
 from stower.api.rbac import GROUP as RBAC
 from stower.api.registry import Registry
@@ -146,10 +147,23 @@ class Api:
                 body = {"apiVersion": f"{RBAC}/v1", **item}
                 self._make(f"/apis/{RBAC}/v1/{plural}", body, now_ns)
 
-    def _make(self, path: str, body: Object, now_ns: int) -> None:
-        request = Request("POST", path, now_ns, body=encode(body), user=SERVER, user_agent="stower")
+    def publish(self, address: str, port: int, now_ns: int) -> None:
+        """Has the Service default/kubernetes and its EndpointSlice lead to this address. Source:
+        pkg/controlplane/controller/kubernetesservice, pkg/controlplane/reconcilers."""
+        service, endpoint_slice = kubernetes_service(port), kubernetes_slice(address, port)
+        if "default/kubernetes" not in self.store.collection(("", "services")).records:
+            self._make("/api/v1/namespaces/default/services", service, now_ns)
+        path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+        slices = self.store.collection(("discovery.k8s.io", "endpointslices"))
+        if "default/kubernetes" in slices.records:
+            self._make(f"{path}/kubernetes", endpoint_slice, now_ns, "PUT")
+        else:
+            self._make(path, endpoint_slice, now_ns)
+
+    def _make(self, path: str, body: Object, now_ns: int, method: str = "POST") -> None:
+        request = Request(method, path, now_ns, body=encode(body), user=SERVER, user_agent="stower")
         response = self.handle(request)
-        if isinstance(response, Watch) or response.status != 201:
+        if isinstance(response, Watch) or response.status not in (200, 201):
             raise AssertionError(f"cannot create a built-in object at {path}: {response}")
 
     # Requests

@@ -34,6 +34,9 @@ from stower.apiserver.yaml_turns import YamlTurns
 WATCH_SECONDS: Final = 3600  # where the client does not say
 WATCH_SECONDS_MAX: Final = 24 * 3600
 BOOKMARK_SECONDS: Final = 60.0
+# A pod whose namespace has no default account yet is tried again, as upstream's admission does.
+TRIES_MAX: Final = 10
+RETRY_SECONDS: Final = 0.15
 BEHIND_BYTES: Final = 512 * 1024  # unsent, from where a watcher is served by its position
 PIECES_MAX: Final = 4  # of an answer that goes out at once; longer ones are streamed
 YAML: Final = "application/yaml"
@@ -212,8 +215,15 @@ class Handler:
         except ApiError as error:
             self._refuse(connection, message, error)
             return
+        self._handle(connection, message, request)
+
+    def _handle(
+        self, connection: Connection, message: Message, request: Request, tries: int = 1
+    ) -> None:
         committer = self.committer
         assert committer is not None
+        if connection.transport.is_closing():
+            return
         try:
             response = self.api.handle(request)
         except Exception as error:  # a fault of ours must not take the connection with it
@@ -227,6 +237,9 @@ class Handler:
             else:
                 self._record(message, 200, request)
                 self._start_task(connection, self._stream(connection, message, response))
+        elif response.may_end and tries < TRIES_MAX:
+            again = connection, message, request, tries + 1
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._handle, *again)
         elif committer.is_durable(response.revision):
             self._answer(connection, message, response, request)
         else:

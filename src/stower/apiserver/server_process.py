@@ -190,6 +190,9 @@ async def run_server(options: Options) -> AsyncIterator[RunningServer]:
         expiring = None
         try:
             port = server.sockets[0].getsockname()[1]
+            address = "127.0.0.1" if options.host == "localhost" else options.host
+            api.publish(address, port, time.time_ns())
+            committer.on_write()
             shown = f"[{options.host}]" if ":" in options.host else options.host
             url = f"https://{shown}:{port}"
             kubeconfig = options.kubeconfig or folder / "kubeconfig"

@@ -19,6 +19,7 @@ from stower.controllers.pod_groups import PodGroupProtectionController
 from stower.controllers.preset_nodes import PresetNodeController
 from stower.controllers.replica_set import ReplicaSetController
 from stower.controllers.resource_claims import ResourceClaimController
+from stower.controllers.root_ca import RootCaPublisher
 from stower.controllers.runtime import ControllerManager
 from stower.controllers.service_accounts import ServiceAccountController
 from stower.controllers.stateful_set import StatefulSetController
@@ -50,12 +51,15 @@ def build_vm_agents() -> ControllerManager:
 
 
 def build_controllers(
-    cluster: Cluster, served: Sequence[tuple[str, str]], gang_kinds: Iterable[str] = ()
+    cluster: Cluster,
+    served: Sequence[tuple[str, str]],
+    gang_kinds: Iterable[str] = (),
+    authority: str = "",
 ) -> ControllerManager:
     """Kubelets for the cluster's nodes, and every controller.
 
     `served`: apiVersion and plural of all kinds in namespaces; `gang_kinds`: of which pods get a
-    group without asking.
+    group without asking; `authority`: certificates of the API server's authorities in PEM.
     """
     return ControllerManager(
         (
@@ -80,6 +84,7 @@ def build_controllers(
             GarbageCollector(),
             NamespaceController(collections_of(served)),
             ServiceAccountController(),
+            RootCaPublisher(authority),
         ),
         versions_of(served),
     )

@@ -6,6 +6,7 @@ What the controllers do is decided in stower.controllers alone.
 import asyncio
 import logging
 import random
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import msgspec
 
 from stower.controllers.objects import RESOURCES
 from stower.controllers.runtime import Call, ControllerManager, path_to
-from stower.live.access import AccessError, read_access
+from stower.live.access import Access, AccessError, read_access
 from stower.live.client import JSON, Client
 from stower.live.reflector import Changes, Reflector, UnstructuredDecoder
 from stower.live.shell import (
@@ -174,14 +175,15 @@ def check_has_groups(served: list[tuple[str, str]]) -> None:
 async def run_controllers(
     kubeconfig: Path | None,
     context: str,
-    build: Callable[[list[tuple[str, str]]], ControllerManager],
+    build: Callable[[list[tuple[str, str]], str], ControllerManager],
     on_ready: Callable[[str], None],
     make_stop_event: Callable[[], asyncio.Event],
     seed: int = 0,
 ) -> None:
     """Runs controllers until the event that `make_stop_event` returns is set.
 
-    `build` gets the result of `discover_deletable_resources`; `on_ready` gets the server's address
+    `build` gets the result of `discover_deletable_resources`, and the authorities by which the
+    server is verified, in PEM; `on_ready` gets the server's address
     once the manager is built. Raises ShellError.
     """
     stop = make_stop_event()
@@ -196,6 +198,12 @@ async def run_controllers(
             resources = await run_unless_stopped(stop, discover_deletable_resources(client))
         except StopRequested:
             return
-        shell = ControllerShell(client, build(resources), seed)
+        shell = ControllerShell(client, build(resources, _authorities(access)), seed)
         on_ready(access.server)
         await shell.run(stop)
+
+
+def _authorities(access: Access) -> str:
+    """Returns the certificates that the server is verified by, in PEM; "" over plain HTTP."""
+    found = access.tls.get_ca_certs(binary_form=True) if access.tls is not None else []
+    return "".join(map(ssl.DER_cert_to_PEM_cert, found))

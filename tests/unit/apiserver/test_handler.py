@@ -21,6 +21,7 @@ from stower.apiserver.handler import (
 from stower.apiserver.targets import QUERY_FIELDS_MAX
 from tests.unit.apiserver.memory import client_of
 from tests.unit.apiserver.memory_api import CONFIG_MAPS, NOW_NS, MemoryApi, config_map, locked
+from tests.wire import Wire
 
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEW_BODY = b'{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}'
@@ -444,3 +445,46 @@ def test_requests_have_the_time_of_the_handlers_clock(server: MemoryApi) -> None
     assert isinstance(answer, Response)
     created = json.loads(answer.body)["metadata"]["creationTimestamp"]
     assert "2026-09-21T14:13:20Z" == created
+
+
+# What a controller is about to make
+
+PODS = "/api/v1/namespaces/default/pods"
+POD = b'{"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}'
+
+
+def post_pod(server: MemoryApi) -> Wire:
+    """A connection on which a pod is posted while its namespace has no default account."""
+    server.api.context.admission_plugins = frozenset({"ServiceAccount"})
+    wire = server.connect()
+    head = f"POST {PODS} HTTP/1.1\r\nContent-Type: application/json\r\n"
+    wire.send(f"{head}Content-Length: {len(POD)}\r\n", POD)
+    server.flush()
+    return wire
+
+
+def test_a_pod_waits_for_the_default_account_of_its_namespace(server: MemoryApi) -> None:
+    wire = post_pod(server)
+    server.loop.advance(0.2)
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    assert 404 == server.call("GET", f"{PODS}/p")[0], "others are answered meanwhile"
+    assert 201 == server.call("POST", accounts, b'{"metadata": {"name": "default"}}')[0]
+    server.loop.advance(0.2)
+    server.flush()
+    status, _, body = wire.answer()
+    assert (201, "default") == (status, json.loads(body)["spec"]["serviceAccountName"])
+
+
+def test_a_default_account_that_does_not_come_is_not_waited_for_long(server: MemoryApi) -> None:
+    wire = post_pod(server)
+    server.loop.advance(2)
+    status, _, body = wire.answer()
+    assert 403 == status
+    assert 'serviceaccount "default" not found' in json.loads(body)["message"]
+
+
+def test_a_client_that_has_gone_is_not_waited_for(server: MemoryApi) -> None:
+    wire = post_pod(server)
+    client_of(wire).leave()
+    server.loop.advance(2)
+    assert 200 == server.call("GET", CONFIG_MAPS)[0]

@@ -42,6 +42,23 @@ def test_objects_and_credentials_survive_a_restart(tmp_path: Path) -> None:
         assert authority[0] == authority[1]
 
 
+def test_the_service_of_the_server_leads_to_where_it_listens(tmp_path: Path) -> None:
+    services = "/api/v1/namespaces/default/services/kubernetes"
+    slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
+    made = set()
+    for _ in range(2):
+        with in_thread(Options(tmp_path / "state")) as (server, client):
+            service = client.call("GET", services)[1]
+            made.add(service["metadata"]["uid"])
+            assert ("10.96.0.1", 443) == (
+                service["spec"]["clusterIP"], service["spec"]["ports"][0]["port"]
+            )  # fmt: skip
+            found = client.call("GET", slices)[1]
+            address, port = found["endpoints"][0]["addresses"][0], found["ports"][0]["port"]
+            assert server.url == f"https://{address}:{port}"
+    assert 1 == len(made)
+
+
 def test_a_server_in_memory_writes_its_credentials_and_no_objects(tmp_path: Path) -> None:
     state, kubeconfig = tmp_path / "state", tmp_path / "elsewhere" / "kubeconfig"
     with in_thread(Options(state, memory=True, kubeconfig=kubeconfig)) as (_, client):

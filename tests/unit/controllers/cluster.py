@@ -44,6 +44,7 @@ class Cluster:
         version: str = "1.36",
         configuration: Object | None = None,
         gang_kinds: tuple[str, ...] = (),
+        authority: str = "",
     ) -> None:
         registry = load_registry(version, SERVE)
         self.api = Api(registry, seed=1, plugins=frozenset(("TaintNodesByCondition",)))
@@ -52,7 +53,7 @@ class Cluster:
         self.api.store.visible = self.api.store.revision
         inside = [(r.api_version, r.plural) for r in registry.resources() if r.namespaced]
         self.cluster = read_cluster(document or pools())
-        self.actors = build_controllers(self.cluster, inside, gang_kinds)
+        self.actors = build_controllers(self.cluster, inside, gang_kinds, authority)
         configuration = with_group_making(configuration, gang_kinds)
         self.engine: Engine | None = build_engine(configuration, seed=1) if scheduler else None
         self.requests: list[tuple[str, str, int]] = []

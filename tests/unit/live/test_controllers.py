@@ -205,7 +205,7 @@ def run_from(kubeconfig: Path, stop_at: str = "") -> tuple[list[Any], list[str]]
         if stop_at == "start":
             stop.set()
 
-        def build(resources: list[tuple[str, str]]) -> ControllerManager:
+        def build(resources: list[tuple[str, str]], _: str) -> ControllerManager:
             built.append(resources)
             return ControllerManager((ReplicaSetController(),))
 

@@ -70,8 +70,8 @@ def run(
     def stop() -> asyncio.Event:
         return stop_event(with_parent)
 
-    def build(served: list[tuple[str, str]]) -> ControllerManager:
-        return build_controllers(described, served, gang_kinds)
+    def build(served: list[tuple[str, str]], authority: str) -> ControllerManager:
+        return build_controllers(described, served, gang_kinds, authority)
 
     wait_for_go(with_parent)
     try:

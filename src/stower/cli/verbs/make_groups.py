@@ -56,7 +56,7 @@ def run(
     except InputError as error:
         raise bad_input(str(error)) from None
 
-    def build(served: list[tuple[str, str]]) -> ControllerManager:
+    def build(served: list[tuple[str, str]], _: str) -> ControllerManager:
         check_has_groups(served)
         return build_group_makers(served, gang_kinds)
 

@@ -133,7 +133,7 @@ async def _with_maker(
 ) -> Engine | None:
     """Runs a scheduler, and what makes groups for pods of these kinds. Raises ShellError."""
 
-    def build(served: list[tuple[str, str]]) -> ControllerManager:
+    def build(served: list[tuple[str, str]], _: str) -> ControllerManager:
         check_has_groups(served)
         return build_group_makers(served, kinds)
 
