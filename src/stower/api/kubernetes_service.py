@@ -17,7 +17,8 @@ def kubernetes_service(port: int) -> Object:
 
 
 def kubernetes_slice(address: str, port: int) -> Object:
-    """Returns the EndpointSlice. `address`: an IP."""
+    """Returns the EndpointSlice. `address`: an IP, or localhost."""
+    address = "127.0.0.1" if address == "localhost" else address
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",

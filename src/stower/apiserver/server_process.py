@@ -134,6 +134,13 @@ def _ignore_lost_clients(loop: asyncio.AbstractEventLoop, context: dict[str, Any
         loop.default_exception_handler(context)
 
 
+def _publish(api: Api, committer: Committer, host: str, port: int) -> str:
+    """Tells objects where the server listens; returns its URL."""
+    api.publish(host, port, time.time_ns())
+    committer.on_write()
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
 def _raise_file_limit() -> None:
     """Lets the process open as many files as it may: each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -189,12 +196,7 @@ async def run_server(options: Options) -> AsyncIterator[RunningServer]:
         )
         expiring = None
         try:
-            port = server.sockets[0].getsockname()[1]
-            address = "127.0.0.1" if options.host == "localhost" else options.host
-            api.publish(address, port, time.time_ns())
-            committer.on_write()
-            shown = f"[{options.host}]" if ":" in options.host else options.host
-            url = f"https://{shown}:{port}"
+            url = _publish(api, committer, options.host, server.sockets[0].getsockname()[1])
             kubeconfig = options.kubeconfig or folder / "kubeconfig"
             write_kubeconfig(kubeconfig, folder / "pki", url, token)
             expiring = asyncio.create_task(_expire_events(api, committer, options.event_ttl_s))

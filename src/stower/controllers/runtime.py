@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final, Protocol
+from zlib import crc32
 
 import msgspec
 
@@ -129,31 +130,38 @@ class ReconcileResult:
         self.calls.append(_PlannedCall(kind, "DELETE", path, encode(options), JSON, obj))
 
     def warn(self, pod: Object, reason: str, message: str, component: str) -> None:
-        """An Event about a pod; the controller is told of the answer."""
-        now = time_text(self.now_ns)
+        """A warning about a pod; the controller is told of the answer."""
+        self.event("pods", pod, "Warning", reason, message, component)
+
+    def event(
+        self, kind: str, obj: Object, type: str, reason: str, message: str, component: str
+    ) -> None:
+        """An Event about an object in a namespace."""
+        now, resource = time_text(self.now_ns), RESOURCES[kind]
+        suffix = self.now_ns ^ crc32(reason.encode())  # for several at the same moment
         event = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
-                "name": f"{name_of(pod)[:200]}.{self.now_ns:x}",
-                "namespace": namespace_of(pod),
+                "name": f"{name_of(obj)[:200]}.{suffix:x}",
+                "namespace": namespace_of(obj),
             },
             "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": namespace_of(pod),
-                "name": name_of(pod),
-                "uid": uid_of(pod),
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "namespace": namespace_of(obj),
+                "name": name_of(obj),
+                "uid": uid_of(obj),
             },
-            "type": "Warning",
+            "type": type,
             "reason": reason,
             "message": message,
-            "source": {"component": component, "host": pod["spec"].get("nodeName") or ""},
+            "source": {"component": component, "host": obj["spec"].get("nodeName") or ""},
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
         }
-        path = f"/api/v1/namespaces/{namespace_of(pod)}/events"
+        path = f"/api/v1/namespaces/{namespace_of(obj)}/events"
         self.calls.append(_PlannedCall("", "POST", path, encode(event), JSON))
 
     def path_to(self, kind: str, namespace: str = "", name: str = "") -> str:

@@ -1,7 +1,9 @@
-"""PersistentVolume controller: binds claims to volumes and creates a volume where none fits.
+"""PersistentVolume controller: binds claims and volumes to each other, creates a volume where none
+fits, and gives volumes back.
 
-A claim of a class with WaitForFirstConsumer waits until the scheduler has named a node on it.
-Source: pkg/controller/volume/persistentvolume.
+A claim of a class with WaitForFirstConsumer waits until the scheduler has named a node on it. What
+is read is checked again by the server, so that no volume is given to two claims.
+Source: pkg/controller/volume/persistentvolume/pv_controller.go.
 """
 
 from collections.abc import Iterable
@@ -16,127 +18,269 @@ from stower.controllers.objects import (
     namespace_of,
     uid_of,
 )
-from stower.controllers.pods import claims_of, is_finished, selects
+from stower.controllers.pods import claims_of, is_finished
 from stower.controllers.runtime import BaseController, ReconcileResult
-from stower.model.quantity import QuantityError, parse_quantity
+from stower.controllers.volume_matching import (
+    annotation_of,
+    class_of,
+    default_class,
+    find_volume,
+    is_bound_to,
+    mismatch,
+    names_no_class,
+)
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
 VOLUME_PROTECTION: Final = "kubernetes.io/pv-protection"
 PROVISIONER: Final = "stower.dev/volumes"
 HOSTNAME: Final = "kubernetes.io/hostname"
+CLAIMS: Final = "persistentvolumeclaims"
+VOLUMES: Final = "persistentvolumes"
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+LOST: Final = "Bound claim has lost {}. Data on the volume is lost!"
 
 
 class PersistentVolumeController(BaseController):
-    """One claim is one key; `pv/NAME` is a volume that is free, or whose claim is gone."""
+    """One claim is one key; `pv/NAME` is a volume."""
 
     name = "persistentvolume-binder"
-    kinds = ("persistentvolumeclaims", "persistentvolumes", "storageclasses", "pods")
+    kinds = (CLAIMS, VOLUMES, "storageclasses", "pods")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[str, str] = {}  # the last Event about each claim, by its uid
 
     def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
-        """The claim, or that of a volume; a class may be what claims wait for."""
-        if kind == "persistentvolumeclaims":
+        """The claim and its volume, or the other way round; a class may be what claims wait for."""
+        if kind == CLAIMS:
             volume = obj["spec"].get("volumeName")
-            return (key_of(obj), f"pv/{volume}") if volume and old is obj else (key_of(obj),)
+            return (key_of(obj), f"pv/{volume}") if volume else (key_of(obj),)
         if kind == "pods":
             return claims_of(obj) if old is obj or is_finished(obj) else ()
-        if kind == "persistentvolumes":
-            if is_ending(obj):
-                return (f"pv/{name_of(obj)}",)
+        if kind == VOLUMES:
             claim = obj["spec"].get("claimRef")
-            if claim is None:
-                waiting = (key_of(c) for c in seen.all("persistentvolumeclaims") if _is_unbound(c))
-                return (f"pv/{name_of(obj)}", *waiting)
-            return (f"{claim.get('namespace') or 'default'}/{claim.get('name')}",)
-        return tuple(map(key_of, seen.all("persistentvolumeclaims")))
+            own = f"pv/{name_of(obj)}"
+            if claim is not None:
+                return own, f"{claim.get('namespace')}/{claim.get('name')}"
+            return own, *(key_of(c) for c in seen.all(CLAIMS) if not _is_complete(c))
+        return tuple(map(key_of, seen.all(CLAIMS)))
 
     def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
-        """Make a volume, or bind to it; let it go after its claim."""
+        """Says what is to be done for a claim or a volume."""
         if key.startswith("pv/"):
-            self._release(seen, key.removeprefix("pv/"), todo)
+            volume = seen.get(VOLUMES, key.removeprefix("pv/"))
+            if volume is not None:
+                _reconcile_volume(seen, volume, todo)
             return
-        claim = seen.get("persistentvolumeclaims", key)
+        claim = seen.get(CLAIMS, key)
         if claim is None:
             return
         if is_ending(claim):
+            self._told.pop(uid_of(claim), None)
             pods = seen.list_namespace("pods", namespace_of(claim))
             if not any(key in claims_of(pod) and not is_finished(pod) for pod in pods):
-                todo.unprotect("persistentvolumeclaims", claim, CLAIM_PROTECTION)
-            return
-        bound = claim["spec"].get("volumeName")
-        name = bound or f"pvc-{uid_of(claim)}"
-        volume = seen.get("persistentvolumes", name)
-        if volume is None and not bound:
-            volume = _find_fitting(seen, claim)
-            if volume is None:
-                self._provision(seen, claim, name, todo)
-                return
-            name = name_of(volume)
-            if "uid" not in (volume["spec"].get("claimRef") or {}):
-                todo.patch("persistentvolumes", volume, {"spec": {"claimRef": _reference(claim)}})
+                todo.unprotect(CLAIMS, claim, CLAIM_PROTECTION)
+        elif _is_complete(claim):
+            self._check_bound(seen, claim, todo)
+        elif claim["spec"].get("volumeName"):
+            self._bind_named(seen, claim, todo)
+        else:
+            self._find(seen, claim, todo)
+
+    # Claims
+
+    def _check_bound(self, seen: ObjectStore, claim: Object, todo: ReconcileResult) -> None:
+        """A claim that is bound stays with its volume, or is lost."""
+        name = claim["spec"].get("volumeName")
+        volume = seen.get(VOLUMES, name) if name else None
         if volume is None:
+            what = "its PersistentVolume" if name else "reference to PersistentVolume"
+            self._lose(claim, "ClaimLost", LOST.format(what), todo)
+        elif not volume["spec"].get("claimRef") or is_bound_to(volume, claim):
+            self._bind(claim, volume, todo)
+        else:
+            text = "Two claims are bound to the same volume, this one is bound incorrectly"
+            self._lose(claim, "ClaimMisbound", text, todo)
+
+    def _bind_named(self, seen: ObjectStore, claim: Object, todo: ReconcileResult) -> None:
+        """A claim that names its volume gets that or none."""
+        volume = seen.get(VOLUMES, claim["spec"]["volumeName"])
+        if volume is None:
+            _set_phase(CLAIMS, claim, "Pending", todo)
             return
-        if not bound:
-            done = {"metadata": {"annotations": {BIND_COMPLETED: "yes", BY_CONTROLLER: "yes"}}}
-            todo.patch("persistentvolumeclaims", claim, {**done, "spec": {"volumeName": name}})
+        if is_bound_to(volume, claim):
+            self._bind(claim, volume, todo)
+            return
+        if volume["spec"].get("claimRef"):
+            text = f'volume "{name_of(volume)}" already bound to a different claim.'
+            self._tell(claim, WARNING, "FailedBinding", text, todo)
+        elif fault := mismatch(volume, claim):
+            text = f'Cannot bind to requested volume "{name_of(volume)}": {fault}'
+            self._tell(claim, WARNING, "VolumeMismatch", text, todo)
+        else:
+            self._bind(claim, volume, todo)
+            return
+        _set_phase(CLAIMS, claim, "Pending", todo)
+
+    def _find(self, seen: ObjectStore, claim: Object, todo: ReconcileResult) -> None:
+        """A claim that names no volume gets one that fits, or a new one."""
+        storage_class = seen.get("storageclasses", class_of(claim)) if class_of(claim) else None
+        waits = (storage_class or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
+        volume = find_volume(seen, claim, waits)
+        if volume is not None:
+            self._bind(claim, volume, todo)
+            return
+        if names_no_class(claim) and (name := default_class(seen)):
+            todo.patch(CLAIMS, claim, {"spec": {"storageClassName": name}})
+            return
+        node = annotation_of(claim, SELECTED_NODE)
+        if waits and not node:
+            text = "waiting for first consumer to be created before binding"
+            self._tell(claim, NORMAL, "WaitForFirstConsumer", text, todo)
+        elif not class_of(claim):
+            text = "no persistent volumes available for this claim and no storage class is set"
+            self._tell(claim, NORMAL, "FailedBinding", text, todo)
+        elif storage_class is None:
+            text = f'storageclass.storage.k8s.io "{class_of(claim)}" not found'
+            self._tell(claim, WARNING, "ProvisioningFailed", text, todo)
+        elif storage_class.get("provisioner") == PROVISIONER:
+            made = _new_volume(claim, storage_class, node)
+            todo.create(VOLUMES, made)
+            text = f"Successfully provisioned volume {made['metadata']['name']}"
+            self._tell(claim, NORMAL, "ProvisioningSucceeded", text, todo)
+        else:
+            by = storage_class.get("provisioner")
+            text = (
+                "Waiting for a volume to be created either by the external provisioner "
+                f"'{by}' or manually by the system administrator. If volume creation is delayed, "
+                "please verify that the provisioner is running and correctly registered."
+            )
+            self._tell(claim, NORMAL, "ExternalProvisioning", text, todo)
+        _set_phase(CLAIMS, claim, "Pending", todo)
+
+    def _bind(self, claim: Object, volume: Object, todo: ReconcileResult) -> None:
+        """Does the next step of binding them: the volume's reference decides who has it."""
+        reference = volume["spec"].get("claimRef")
+        if (reference or {}).get("uid") != uid_of(claim):
+            changed = {**volume, "spec": {**volume["spec"], "claimRef": _reference(claim)}}
+            if reference is None:
+                marks = {**(volume["metadata"].get("annotations") or {}), BY_CONTROLLER: "yes"}
+                changed["metadata"] = {**volume["metadata"], "annotations": marks}
+            todo.update(VOLUMES, changed)  # refused if the volume is no longer as it was
+            return
+        self._told.pop(uid_of(claim), None)
+        _set_phase(VOLUMES, volume, "Bound", todo)
+        if not _is_complete(claim) or claim["spec"].get("volumeName") != name_of(volume):
+            marks = {BIND_COMPLETED: "yes"}
+            if not claim["spec"].get("volumeName"):
+                marks[BY_CONTROLLER] = "yes"
+            spec = {"volumeName": name_of(volume)}
+            todo.patch(CLAIMS, claim, {"metadata": {"annotations": marks}, "spec": spec})
         elif (claim.get("status") or {}).get("phase") != "Bound":
             status = {
                 "phase": "Bound",
                 "accessModes": volume["spec"].get("accessModes"),
                 "capacity": volume["spec"].get("capacity"),
             }
-            todo.patch("persistentvolumeclaims", claim, {"status": status}, "status")
-        if (volume.get("status") or {}).get("phase") != "Bound":
-            todo.patch("persistentvolumes", volume, {"status": {"phase": "Bound"}}, "status")
+            todo.patch(CLAIMS, claim, {"status": status}, "status")
 
-    def _provision(
-        self, seen: ObjectStore, claim: Object, name: str, todo: ReconcileResult
+    def _lose(self, claim: Object, reason: str, text: str, todo: ReconcileResult) -> None:
+        self._tell(claim, WARNING, reason, text, todo)
+        _set_phase(CLAIMS, claim, "Lost", todo)
+
+    def _tell(
+        self, claim: Object, type: str, reason: str, text: str, todo: ReconcileResult
     ) -> None:
-        class_name = claim["spec"].get("storageClassName")
-        storage_class = seen.get("storageclasses", class_name) if class_name else None
-        if storage_class is None or storage_class.get("provisioner") != PROVISIONER:
-            return
-        node = (claim["metadata"].get("annotations") or {}).get(SELECTED_NODE)
-        if storage_class.get("volumeBindingMode") == "WaitForFirstConsumer" and not node:
-            return
-        spec: Object = {
-            "capacity": (claim["spec"].get("resources") or {}).get("requests") or {},
-            "accessModes": claim["spec"].get("accessModes") or ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
-            "storageClassName": class_name,
-            "csi": {"driver": PROVISIONER, "volumeHandle": name},
-            "claimRef": _reference(claim),
-        }
-        if claim["spec"].get("volumeMode"):
-            spec["volumeMode"] = claim["spec"]["volumeMode"]
-        if node:
-            expression = {"key": HOSTNAME, "operator": "In", "values": [node]}
-            terms = [{"matchExpressions": [expression]}]
-            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
-        todo.create("persistentvolumes", {"metadata": {"name": name}, "spec": spec})
+        """Writes an Event about the claim, unless the last one said the same."""
+        if self._told.get(uid_of(claim)) != text:
+            self._told[uid_of(claim)] = text
+            todo.event(CLAIMS, claim, type, reason, text, self.name)
 
-    def _release(self, seen: ObjectStore, name: str, todo: ReconcileResult) -> None:
-        volume = seen.get("persistentvolumes", name)
-        if volume is None:
-            return
-        claim = volume["spec"].get("claimRef") or {}
-        if not claim and not is_ending(volume):
-            if (volume.get("status") or {}).get("phase") != "Available":
-                todo.patch(
-                    "persistentvolumes", volume, {"status": {"phase": "Available"}}, "status"
-                )
-            return
-        there = seen.get("persistentvolumeclaims", f"{claim.get('namespace')}/{claim.get('name')}")
-        if there is not None and uid_of(there) == claim.get("uid"):
-            return
-        if is_ending(volume):
-            todo.unprotect("persistentvolumes", volume, VOLUME_PROTECTION)
-        elif volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
-            todo.delete("persistentvolumes", volume)
-        elif (volume.get("status") or {}).get("phase") != "Released":
-            todo.patch("persistentvolumes", volume, {"status": {"phase": "Released"}}, "status")
+
+# Volumes
+
+
+def _reconcile_volume(seen: ObjectStore, volume: Object, todo: ReconcileResult) -> None:
+    """A volume is free, or its claim's; it is given back when its claim is gone."""
+    reference = volume["spec"].get("claimRef") or {}
+    key = f"{reference.get('namespace')}/{reference.get('name')}"
+    claim = seen.get(CLAIMS, key) if reference.get("uid") else None
+    if claim is not None and uid_of(claim) != reference["uid"]:
+        claim = None
+    if is_ending(volume):
+        if claim is None:
+            todo.unprotect(VOLUMES, volume, VOLUME_PROTECTION)
+    elif not reference.get("uid"):
+        _set_phase(VOLUMES, volume, "Available", todo)
+    elif claim is None:
+        _give_back(volume, todo)
+    elif claim["spec"].get("volumeName") not in (None, "", name_of(volume)):
+        # The claim has another one.
+        is_ours = annotation_of(volume, PROVISIONED_BY) is not None
+        if is_ours and volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
+            todo.delete(VOLUMES, volume)
+        else:
+            todo.update(VOLUMES, _unbound(volume))
+
+
+def _give_back(volume: Object, todo: ReconcileResult) -> None:
+    """Does what the reclaim policy says."""
+    policy = volume["spec"].get("persistentVolumeReclaimPolicy")
+    if policy == "Delete":
+        todo.delete(VOLUMES, volume)
+    elif policy == "Recycle":
+        spec = {name: value for name, value in volume["spec"].items() if name != "claimRef"}
+        todo.update(VOLUMES, {**volume, "spec": spec})
+    else:
+        _set_phase(VOLUMES, volume, "Released", todo)
+
+
+def _unbound(volume: Object) -> Object:
+    """Returns the volume without its claim; a reference that a user made stays, without uid."""
+    reference, spec = volume["spec"]["claimRef"], dict(volume["spec"])
+    annotations = dict(volume["metadata"].get("annotations") or {})
+    if annotations.pop(BY_CONTROLLER, None) is not None:
+        del spec["claimRef"]
+    else:
+        spec["claimRef"] = {
+            k: v for k, v in reference.items() if k not in ("uid", "resourceVersion")
+        }
+    return {**volume, "metadata": {**volume["metadata"], "annotations": annotations}, "spec": spec}
+
+
+def _new_volume(claim: Object, storage_class: Object, node: str | None) -> Object:
+    """Returns a volume for the claim, on the node that is named."""
+    name = f"pvc-{uid_of(claim)}"
+    spec: Object = {
+        "capacity": (claim["spec"].get("resources") or {}).get("requests") or {},
+        "accessModes": claim["spec"].get("accessModes") or ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
+        "storageClassName": name_of(storage_class),
+        "csi": {"driver": PROVISIONER, "volumeHandle": name},
+        "claimRef": _reference(claim),
+    }
+    if claim["spec"].get("volumeMode"):
+        spec["volumeMode"] = claim["spec"]["volumeMode"]
+    if node:
+        expression = {"key": HOSTNAME, "operator": "In", "values": [node]}
+        spec["nodeAffinity"] = {
+            "required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+        }
+    return {"metadata": {"name": name, "annotations": {PROVISIONED_BY: PROVISIONER}}, "spec": spec}
+
+
+def _is_complete(claim: Object) -> bool:
+    return annotation_of(claim, BIND_COMPLETED) is not None
+
+
+def _set_phase(kind: str, obj: Object, phase: str, todo: ReconcileResult) -> None:
+    if (obj.get("status") or {}).get("phase") != phase:
+        todo.patch(kind, obj, {"status": {"phase": phase}}, "status")
 
 
 def _reference(claim: Object) -> Object:
@@ -147,51 +291,3 @@ def _reference(claim: Object) -> Object:
         "namespace": namespace_of(claim),
         "uid": uid_of(claim),
     }
-
-
-def _is_unbound(claim: Object) -> bool:
-    return not claim["spec"].get("volumeName") and not is_ending(claim)
-
-
-def _find_fitting(seen: ObjectStore, claim: Object) -> Object | None:
-    """The smallest volume that is free and large enough, one that names the claim before all.
-
-    Source: pkg/controller/volume/persistentvolume/index.go. Where the class waits for a pod, only
-    the latter: the scheduler chooses.
-    """
-    spec = claim["spec"]
-    storage_class = seen.get("storageclasses", spec.get("storageClassName") or "")
-    waits = (storage_class or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
-    wanted = _bytes((spec.get("resources") or {}).get("requests"))
-    found: tuple[bool, int, str] | None = None
-    for volume in seen.all("persistentvolumes"):
-        own = volume["spec"]
-        meant = own.get("claimRef")
-        if is_ending(volume) or (meant and not _is_meant(meant, claim)) or (waits and not meant):
-            continue
-        if (own.get("storageClassName") or "") != (spec.get("storageClassName") or ""):
-            continue
-        if not set(spec.get("accessModes") or ()) <= set(own.get("accessModes") or ()):
-            continue
-        if (own.get("volumeMode") or "Filesystem") != (spec.get("volumeMode") or "Filesystem"):
-            continue
-        if spec.get("selector") is not None and not selects(spec["selector"], volume):
-            continue
-        size = _bytes(own.get("capacity"))
-        if size >= wanted:
-            rank = (not meant, size, name_of(volume))
-            found = rank if found is None else min(found, rank)
-    return None if found is None else seen.get("persistentvolumes", found[2])
-
-
-def _is_meant(reference: Object, claim: Object) -> bool:
-    named = reference.get("name") == name_of(claim)
-    placed = (reference.get("namespace") or "default") == namespace_of(claim)
-    return named and placed and reference.get("uid", uid_of(claim)) == uid_of(claim)
-
-
-def _bytes(amounts: Object | None) -> int:
-    try:
-        return parse_quantity(str((amounts or {}).get("storage") or "0")).value()
-    except QuantityError:
-        return 0

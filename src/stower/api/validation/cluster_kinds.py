@@ -494,6 +494,7 @@ def claim(item: Object) -> Faults:
     return list(volumes.claim_spec("spec", item["spec"]))
 
 
+BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 CLAIM_IMMUTABLE: Final = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for "
     "bound claims\n"
@@ -511,17 +512,14 @@ def claim_update(new: Object, old: Object) -> Faults:
     now, before = dict(new["spec"]), dict(old["spec"])
     if not before.get("volumeName") and now.get("volumeName"):
         now.pop("volumeName")
+    annotations = old["metadata"].get("annotations") or {}
+    if before.get("storageClassName") is None and BETA_CLASS not in annotations:
+        now.pop("storageClassName", None)  # it may be given later (KEP-3333)
     if before.get("volumeName") or now.get("volumeName"):
         for spec in (now, before):
             spec.pop("volumeAttributesClassName", None)
         if (old.get("status") or {}).get("phase") == "Bound":
-            size = amounts.quantity(
-                (now.get("resources") or {}).get("requests", {}).get("storage", "0")
-            )
-            past = amounts.quantity(
-                (before.get("resources") or {}).get("requests", {}).get("storage", "0")
-            )
-            if size.cmp(past) < 0:
+            if _size(now).cmp(_size(before)) < 0:
                 text = "field can not be less than status.capacity"
                 faults.append(forbidden("spec.resources.requests.storage", text))
             now["resources"] = before.get("resources")

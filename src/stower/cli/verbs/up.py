@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from stower.api.optional_kinds import SERVE
+from stower.apiserver.database import FILE
 from stower.apiserver.tables import VERSIONS
 from stower.assembly import build_engine
 from stower.cli import simulated_clusters
@@ -62,6 +63,14 @@ Examples:
 Starts an API server, simulated nodes with controllers, and the scheduler, each in a process of its
 own. The state directory keeps all objects: the next `stower up` continues from them.
 """
+# As small clusters call theirs; its volumes are on the node of their first pod.
+STANDARD = b"""{
+  "metadata": {
+    "name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}
+  },
+  "provisioner": "stower.dev/volumes",
+  "volumeBindingMode": "WaitForFirstConsumer"
+}"""
 READY_SECONDS_MAX = 60.0
 INTERRUPTED = 130  # as shells have it
 DETACH_SECONDS_MAX = 120.0
@@ -103,6 +112,13 @@ class UpArguments:
     ] = None
     event_ttl: EventTtl = EVENT_TTL
     large_objects_max: LargeObjectsMax = LARGE_OBJECTS_MAX
+    no_storage_class: Annotated[
+        bool,
+        typer.Option(
+            "--no-storage-class",
+            help="Create no default StorageClass `standard` in a new state folder.",
+        ),
+    ] = False
     no_scheduler: Annotated[
         bool,
         typer.Option("--no-scheduler", help="Start no scheduler; use `stower run` or another."),
@@ -135,7 +151,9 @@ def run(given: UpArguments) -> None:
                 write_file(state / CLUSTER, msgspec.json.encode(document))
             except OSError as error:
                 raise UpError(f"--state {state}: {error.strerror}") from None
-            asyncio.run(_up(state, serving, scheduling, wanted, began))
+            is_new = not (state / FILE).exists()
+            storage_class = None if given.no_storage_class or not is_new else STANDARD
+            asyncio.run(_up(state, serving, scheduling, wanted, began, storage_class))
     except UpError as error:
         raise failure(str(error)) from None
 
@@ -218,7 +236,12 @@ def _server_command(given: UpArguments) -> list[str]:
 
 
 async def _up(
-    state: Path, serving: list[str], scheduling: list[str] | None, wanted: int, began: float
+    state: Path,
+    serving: list[str],
+    scheduling: list[str] | None,
+    wanted: int,
+    began: float,
+    storage_class: bytes | None,
 ) -> None:
     stop = stop_event()
     kubeconfig = (state / "kubeconfig").resolve()
@@ -230,7 +253,7 @@ async def _up(
         others.insert(0, Child("scheduler", scheduling, logs / "scheduler.log"))
     server = Child("server", serving, logs / "server.log")
     supervisor = Supervisor(state, server, others, kubeconfig, tell=note)
-    starting = asyncio.create_task(_start(supervisor, wanted))
+    starting = asyncio.create_task(_start(supervisor, wanted, storage_class))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
@@ -245,8 +268,9 @@ async def _up(
     console().print("Stopped.")
 
 
-async def _start(supervisor: Supervisor, wanted: int) -> int:
-    """Starts everything, waits until pods can be created; returns the number of ready nodes."""
+async def _start(supervisor: Supervisor, wanted: int, storage_class: bytes | None) -> int:
+    """Starts everything, creates the class, waits until pods can be created; returns the number of
+    ready nodes."""
     starting = asyncio.create_task(supervisor.start())
     # Importing the client takes a while, in which the others start.
     try:
@@ -262,6 +286,8 @@ async def _start(supervisor: Supervisor, wanted: int) -> int:
             asyncio.timeout(READY_SECONDS_MAX),
         ):
             supervisor.is_at(kube.server)
+            if storage_class is not None:
+                await kube.ask("POST", "/apis/storage.k8s.io/v1/storageclasses", storage_class)
             while True:
                 nodes: int = await kube.count("/api/v1/nodes")
                 path = "/api/v1/namespaces/default/serviceaccounts/default"
