@@ -8,11 +8,12 @@ import msgspec
 
 from stower.cli.configuration_files import InputError
 from stower.cli.inputs import LoadedWorkload, load
-from stower.model.kinds import Background, Pod, ResourceClaim
+from stower.model.kinds import Background, PersistentVolumeClaim, Pod, ResourceClaim
 from stower.sim.capacity import make_pending
-from stower.sim.claim_lifecycle import recreate_with_claims
+from stower.sim.claim_lifecycle import copy_volume_claims, recreate_with_claims
 from stower.sim.node_demand import NodeTemplate
 from stower.sim.workload import Arrival, Workload
+from stower.sim.world import AnyClaim
 
 COPIES_MAX: Final = 100_000
 
@@ -73,14 +74,15 @@ def read_node_template(text: str, cluster: LoadedWorkload) -> NodeTemplate:
 
 def with_copies(work: Workload, mix: Mix, related: Sequence[Background]) -> Workload:
     """Returns the workload with copies of the pods that wait after its own."""
-    arrivals, more = list(work.arrivals), list[ResourceClaim]()
+    arrivals, more = list(work.arrivals), list[AnyClaim]()
     claims = {obj.metadata.key: obj for obj in related if isinstance(obj, ResourceClaim)}
+    of_volumes = {obj.key: obj for obj in related if isinstance(obj, PersistentVolumeClaim)}
     for pod, count in mix:
         for i in range(count):
             name = f"{pod.metadata.name}-copy-{i}"
             copy = make_pending(pod, name, f"{pod.metadata.namespace}/{name}")
             copy, made = recreate_with_claims(pod, copy, claims)  # each has its own
-            more += made
+            more += (*made, *copy_volume_claims(pod, copy, of_volumes))
             arrivals.append(Arrival(copy))
     return msgspec.structs.replace(
         work, arrivals=tuple(arrivals), related=(*work.related, *related, *more)

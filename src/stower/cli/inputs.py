@@ -120,6 +120,7 @@ class _Reader:
         self.sources: dict[tuple[str, str], str] = {}
         self.owners: list[WorkloadObject] = []
         self.makes_claims = True  # where no controller does
+        self._claim_keys = set[str]()
         self._volume_templates: dict[str, Mapping[str, VolumeTemplate]] = {}  # by pod and volume
         self._beside = beside
         for owner in beside.owners if beside else ():
@@ -192,6 +193,14 @@ class _Reader:
             _check(where, meta, obj, data)
             self.related.append(msgspec.structs.replace(obj, metadata=named))
 
+    def _make_claims(self, where: str, pod: Pod) -> Pod:
+        """Makes the claims that the pod lacks; returns the pod, which names them."""
+        pod, claims = make_claims(pod, self.templates, self._claim_keys)
+        for claim in claims:
+            self._take_name(where, (ResourceClaim.__name__, claim.metadata.key))
+        self.related += (*claims, *self._volume_claims(pod))
+        return pod
+
     def _volume_claims(self, pod: Pod) -> list[PersistentVolumeClaim]:
         """Makes the claims of the pod's ephemeral volumes, as far as there are none."""
         if not has_ephemeral_volumes(pod):
@@ -208,6 +217,8 @@ class _Reader:
             want = f"a name that is not in {self.sources[key]} already"
             raise InvalidObject("metadata.name", key[1], want)
         self.sources[key] = where
+        if key[0] == ResourceClaim.__name__:
+            self._claim_keys.add(key[1])
 
     def _take_owner(self, where: str, data: bytes, meta: TypeMeta) -> None:
         """Takes in an object whose controller creates pods."""
@@ -265,14 +276,13 @@ class _Reader:
             uids[uid] = pod.key
             if pod.is_terminal:
                 continue
+            if self.makes_claims:
+                pod = self._make_claims(where, pod)
             if pod.spec.node_name:
                 placed.append(pod)
                 continue
             is_trace |= created_s is not None
             ends_ns = None if deleted_s is None else round(deleted_s * SECOND_NS)
-            if self.makes_claims:
-                pod, claims = make_claims(pod, self.templates)
-                self.related += (*claims, *self._volume_claims(pod))
             lasts_ns = None
             if created_s is not None:
                 lasts_s = seconds_of(pod.metadata.annotations, RUN)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from stower.cli.inputs import LoadedWorkload
-from stower.model.kinds import KIND_BY_VIEW, Pod, ResourceClaim
+from stower.model.kinds import KIND_BY_VIEW, PersistentVolumeClaim, Pod, ResourceClaim
 from stower.model.raw import decode, edit
 from stower.sim.simulation import Placements
 
@@ -30,9 +30,11 @@ def placed_documents(loaded: LoadedWorkload, placements: Placements) -> Iterator
             data = edit(data, changes)
         # Numbers and strings keep their text; only blanks between them go.
         yield msgspec.json.format(data, indent=-1) if b"\n" in data or b"\r" in data else data
-    kind_of_claims = KIND_BY_VIEW[ResourceClaim]
-    for claim in claims.values():
-        made = {"apiVersion": kind_of_claims.api_version, "kind": kind_of_claims.name}
+    known = {key for kind, key, _ in loaded.documents if kind == PersistentVolumeClaim.__name__}
+    of_volumes = (o for o in loaded.workload.related if isinstance(o, PersistentVolumeClaim))
+    for claim in (*claims.values(), *(one for one in of_volumes if one.key not in known)):
+        kind_of_claim = KIND_BY_VIEW[type(claim)]
+        made = {"apiVersion": kind_of_claim.api_version, "kind": kind_of_claim.name}
         yield msgspec.json.encode(made | msgspec.to_builtins(claim))
 
 

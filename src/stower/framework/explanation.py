@@ -143,6 +143,8 @@ REASON_TEXTS: Final = (
     ("unbound immediate", ReasonCode.VOLUME_UNBOUND),
     ("scheduling gates", ReasonCode.SCHEDULING_GATED),
     ("ResourceClaim not created yet", ReasonCode.CLAIM_NOT_CREATED),
+    ("waiting for ephemeral volume controller", ReasonCode.CLAIM_NOT_CREATED),
+    ("(pod is not owner)", ReasonCode.VOLUME_NOT_AVAILABLE),
     ("cannot allocate all claims", ReasonCode.DEVICES_NOT_AVAILABLE),
     ("resourceclaim not available on the node", ReasonCode.CLAIM_NOT_AVAILABLE_ON_NODE),
     ("invalid resource pools", ReasonCode.INVALID_RESOURCE_POOL),

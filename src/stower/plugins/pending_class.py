@@ -2,7 +2,7 @@
 
 The condition `stower.dev/Pending` has the class of `stower explain pod` as its reason (Never,
 Blocked, Waiting, Ready) and why it is so as its message. It goes when the pod has a node. Not part
-of the default profile: each explanation costs about as much as ten attempts.
+of the default profile: an explanation costs as much as many attempts.
 
     plugins: {multiPoint: {enabled: [{name: PendingClass}]}}
     pluginConfig:
@@ -29,8 +29,10 @@ from stower.state.cluster import ClusterState
 CONDITION: Final = "stower.dev/Pending"
 # A pod is explained anew so long after its last explanation.
 REFRESH_NS: Final = 60 * SECOND_NS
-# No two explanations come sooner after each other: the others are decided in between.
+# No two explanations come sooner after each other, and later the more pods there are: what costs
+# most looks at the cluster without any of them, some 12 us for each.
 SPACING_NS: Final = SECOND_NS
+SPACING_PER_POD_NS: Final = 250_000
 MESSAGE_MAX: Final = 1_024
 DAY_S: Final = 86_400
 
@@ -74,6 +76,7 @@ class PendingConditions:
         self._sent: dict[str, PodCondition] = {}  # by uid, and not shown yet
         self._asked: dict[int, str] = {}  # uids by write without an answer
         self._not_before_ns = 0
+        self._is_held = False
 
     def attach(self, trial_scheduler: TrialScheduler) -> None:
         """See Companion."""
@@ -110,6 +113,7 @@ class PendingConditions:
 
     def run(self, now_ns: int, next_id: Callable[[], int], is_held: bool) -> list[Write]:
         """See Companion."""
+        self._is_held = is_held
         if is_held:
             return []
         writes: list[Write] = []
@@ -117,7 +121,8 @@ class PendingConditions:
         for uid in [uid for uid in self._done if uid not in asked]:
             writes.append(self._patch(self._done.pop(uid), next_id(), removed=(CONDITION,)))
         if now_ns >= self._not_before_ns and (pod := self._pop(now_ns)) is not None:
-            self._not_before_ns = now_ns + SPACING_NS
+            cost_ns = SPACING_PER_POD_NS * len(self._state.pods)
+            self._not_before_ns = now_ns + max(SPACING_NS, cost_ns)
             heappush(self._due, (now_ns + REFRESH_NS, pod.metadata.uid))
             condition = self._explained(pod)
             if condition is not None:
@@ -178,7 +183,9 @@ class PendingConditions:
     @property
     def next_wake_ns(self) -> int | None:
         """See Companion."""
-        return max(self._due[0][0], self._not_before_ns) if self._due else None
+        if self._is_held or not self._due:
+            return None
+        return max(self._due[0][0], self._not_before_ns)
 
     def take_log_lines(self) -> list[tuple[str, str, str]]:
         """See Companion."""

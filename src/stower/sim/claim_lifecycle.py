@@ -10,11 +10,12 @@ from typing import Final
 import msgspec
 
 from stower.model.defaults import with_claim_defaults
-from stower.model.kinds import Kind, Pod, ResourceClaim
+from stower.model.kinds import Kind, PersistentVolumeClaim, Pod, ResourceClaim
 from stower.model.kinds.pod import PodResourceClaimStatus
 from stower.model.kinds.resource_claim import ResourceClaimSpec, ResourceClaimStatus
 from stower.model.meta import ObjectMeta, OwnerReference
 from stower.state.devices import extended_claim_owner
+from stower.state.volumes import is_made_for
 
 
 class ClaimTemplateSpec(msgspec.Struct, frozen=True):
@@ -36,11 +37,15 @@ TEMPLATE: Final = Kind(
 )
 
 
-def make_claim(pod: Pod, entry: str, spec: ResourceClaimSpec) -> ResourceClaim:
-    """The pod's own claim for one of its entries."""
+def make_claim(
+    pod: Pod, entry: str, spec: ResourceClaimSpec, taken: Container[str] = ()
+) -> ResourceClaim:
+    """The pod's own claim for one of its entries. `taken`: keys of other claims."""
     owner = OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", True)
     uid = f"claim-of-{pod.metadata.uid}-{entry}"
-    name = f"{pod.metadata.name}-{entry}"
+    name, number = f"{pod.metadata.name}-{entry}", 1
+    while f"{pod.metadata.namespace}/{name}" in taken:
+        name, number = f"{pod.metadata.name}-{entry}-{number}", number + 1
     meta = ObjectMeta(name, pod.metadata.namespace, uid, "1", owner_references=(owner,))
     return with_claim_defaults(ResourceClaim(meta, spec), uid)
 
@@ -56,17 +61,17 @@ def with_claims(pod: Pod, names: Mapping[str, str]) -> Pod:
 
 
 def make_claims(
-    pod: Pod, templates: Mapping[str, ClaimTemplate]
+    pod: Pod, templates: Mapping[str, ClaimTemplate], taken: Container[str] = ()
 ) -> tuple[Pod, tuple[ResourceClaim, ...]]:
     """The pod, with claims from the templates (by namespace/name) that it names and that there are,
-    as far as it has none yet."""
+    as far as it has none yet. `taken`: keys of other claims."""
     known = {status.name for status in pod.status.resource_claim_statuses or ()}
     made: dict[str, ResourceClaim] = {}
     for entry in pod.spec.resource_claims or ():
         name = entry.resource_claim_template_name
         template = templates.get(f"{pod.metadata.namespace}/{name}") if name else None
         if template is not None and entry.name not in known:
-            made[entry.name] = make_claim(pod, entry.name, template.spec.spec)
+            made[entry.name] = make_claim(pod, entry.name, template.spec.spec, taken)
     names = {entry: claim.metadata.name for entry, claim in made.items()}
     return (with_claims(pod, names) if names else pod), tuple(made.values())
 
@@ -84,6 +89,28 @@ def recreate_with_claims(
             made[status.name] = make_claim(again, status.name, claim.spec)
     names = {entry: claim.metadata.name for entry, claim in made.items()}
     return (with_claims(again, names) if names else again), tuple(made.values())
+
+
+def copy_volume_claims(
+    pod: Pod, again: Pod, claims: Mapping[str, PersistentVolumeClaim]
+) -> tuple[PersistentVolumeClaim, ...]:
+    """The claims of ephemeral volumes for a pod that is like another one; `claims`: all there are,
+    by namespace/name."""
+    made = []
+    meta = again.metadata
+    owner = OwnerReference("Pod", meta.name, meta.uid, "v1", True)
+    for volume in pod.spec.volumes or ():
+        claim = claims.get(f"{pod.metadata.namespace}/{pod.metadata.name}-{volume.name}")
+        if volume.ephemeral is None or claim is None or not is_made_for(claim, pod):
+            continue
+        name = f"{meta.name}-{volume.name}"
+        own = ObjectMeta(
+            name, meta.namespace, f"volume-claim-of-{meta.uid}-{volume.name}", "1",
+            labels=claim.metadata.labels, owner_references=(owner,),
+        )  # fmt: skip
+        spec = msgspec.structs.replace(claim.spec, volume_name="")
+        made.append(PersistentVolumeClaim(own, spec))
+    return tuple(made)
 
 
 def release_claim(claim: ResourceClaim, leaving: Container[str]) -> ResourceClaim | None:

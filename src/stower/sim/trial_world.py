@@ -7,9 +7,9 @@ import msgspec
 from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
 from stower.framework.events import WatchType
-from stower.model.kinds import Pod, ResourceClaim
+from stower.model.kinds import Pod
 from stower.sim.untried import untried_reason
-from stower.sim.world import World
+from stower.sim.world import AnyClaim, World
 
 
 class UnplacedPod(msgspec.Struct, frozen=True, rename="camel"):
@@ -26,7 +26,7 @@ class TrialWorld:
         self.last: dict[str, Decision] = {}
         self.world = World(engine, lambda decision: self.last.update({decision.uid: decision}))
 
-    def add(self, pod: Pod, claims: Iterable[ResourceClaim]) -> Decision | None:
+    def add(self, pod: Pod, claims: Iterable[AnyClaim]) -> Decision | None:
         """Adds a pod, with claims of its own; returns the decision, None where it was not tried."""
         for claim in claims:
             self.world.apply_change(WatchType.ADDED, claim)

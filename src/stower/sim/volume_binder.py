@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from stower.framework.writes import PatchObject
-from stower.model.kinds import ApiObject, PersistentVolume, PersistentVolumeClaim
+from stower.model.kinds import ApiObject, PersistentVolume, PersistentVolumeClaim, Pod
 from stower.model.kinds.pod import ResourceRequirements
 from stower.model.kinds.storage import (
     BIND_COMPLETED,
@@ -19,6 +19,8 @@ from stower.model.kinds.storage import (
     VolumeStatus,
 )
 from stower.model.meta import ObjectMeta
+from stower.sim.claim_lifecycle import copy_volume_claims
+from stower.state.volumes import has_ephemeral_volumes
 
 
 class Binder:
@@ -35,6 +37,13 @@ class Binder:
                 self._claims[obj.metadata.uid] = obj
             elif isinstance(obj, PersistentVolume):
                 self._volumes[obj.metadata.uid] = obj
+
+    def recreate(self, pod: Pod, again: Pod) -> tuple[PersistentVolumeClaim, ...]:
+        """The claims of ephemeral volumes that come with a pod like another one."""
+        if not has_ephemeral_volumes(pod):
+            return ()
+        by_key = {claim.key: claim for claim in self._claims.values()}
+        return copy_volume_claims(pod, again, by_key)
 
     def apply_patch(self, write: PatchObject) -> Iterator[ApiObject]:
         """A claim was given a node, or a volume a claim: all that changes with it."""

@@ -17,6 +17,7 @@ from stower.model.kinds import (
     ApiObject,
     Background,
     Node,
+    PersistentVolumeClaim,
     Pod,
     ResourceClaim,
     ResourceSlice,
@@ -109,6 +110,15 @@ def edited(workload: Workload, edit: Edit) -> Workload:
         if _parse_target(text) not in found:
             raise InvalidObject("--delete", text, "an existing object, such as pod/NAMESPACE/NAME")
     deleted |= {("node", name) for name in gone}
+    pods = (obj for obj in _list_objects(workload) if isinstance(obj, Pod))
+    owners = {pod.metadata.uid for pod in pods if _name(pod) in deleted}
+    # A pod's own claims go with it.
+    deleted |= {
+        _name(obj)
+        for obj in _list_objects(workload)
+        if isinstance(obj, ResourceClaim | PersistentVolumeClaim)
+        and obj.metadata.controller_uid in owners
+    }
     kept = [node for node in workload.nodes if _name(node) not in deleted]
     taken = found - deleted
     for obj in edit.add:
@@ -317,7 +327,7 @@ class _Run:
     def _why_elsewhere(self, uid: str, before: str, after: str) -> str:
         """Why a pod has another node than it had."""
         if not before:
-            return "it had no node before it was deleted, or by the end"
+            return "it had no node, up to its deletion or the end"
         scores = self._scores.get(uid, {})
         if after not in scores:
             return "others placed it there"

@@ -41,6 +41,7 @@ from stower.model.kinds import (
     ApiObject,
     Background,
     Node,
+    PersistentVolumeClaim,
     Pod,
     PodScheduling,
     ResourceClaim,
@@ -59,6 +60,9 @@ AGAIN = "-again"  # ends the names of pods that controllers make for those that 
 ENGINE = "simulate"  # as recordings name it
 # Kinds to which the scheduler writes how things stand.
 WRITTEN = (*GROUPS, PodScheduling, VirtualMachine, WarmPool)
+
+
+AnyClaim = ResourceClaim | PersistentVolumeClaim
 
 
 class World:
@@ -197,6 +201,7 @@ class World:
         if self._returns and pod.metadata.controller is not None:
             again, claims = self.recreate(pod, make_replacement(pod))
             self._allocations.start(claims)
+            self._binder.start(claims)
             if uid in self._lasts_ns:
                 self._lasts_ns[again.metadata.uid] = self._lasts_ns[uid]
             self.pods[again.metadata.uid] = again
@@ -210,9 +215,10 @@ class World:
         """The claims as they are now."""
         return self._allocations.claims
 
-    def recreate(self, pod: Pod, like: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+    def recreate(self, pod: Pod, like: Pod) -> tuple[Pod, tuple[AnyClaim, ...]]:
         """A pod that is like another one, and the claims that have to come with it."""
-        return self._allocations.recreate(pod, like)
+        again, claims = self._allocations.recreate(pod, like)
+        return again, (*claims, *self._binder.recreate(pod, again))
 
     def advance(self, to_ns: int) -> None:
         """Let time pass: pods end, and the engine is woken whenever it asked to be."""

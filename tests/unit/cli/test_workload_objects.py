@@ -389,3 +389,47 @@ def test_ephemeral_volumes_of_pods_have_claims(tmp_path: Path) -> None:
     assert "other" == claim.spec.storage_class_name
     with pytest.raises(InputError, match=r"volumeClaimTemplate\.spec\.accessModes"):
         read(tmp_path, node("n1"), scratching(accessModes="ReadWriteOnce"))
+
+
+def test_copies_and_moved_pods_have_volume_claims_of_their_own(tmp_path: Path) -> None:
+    """They waited for a controller, which files do not have."""
+    pod = tmp_path / "pod.json"
+    write(pod, scratching())
+    cluster = write(tmp_path / "c.json", node("n1"), node("n2"), FAST)
+    run = stower("fit", str(pod), cluster)
+    assert 0 == run.exit_code, run.stdout
+    there = scratching()
+    there["spec"]["nodeName"] = "n1"
+    placed = write(tmp_path / "p.json", node("n1"), node("n2"), FAST, there)
+    assert {"default/p": ("n1", "n2")} == pairs(ask(Path(placed), "--remove-node", "n1"), "moved")
+    made = tmp_path / "made.json"
+    stower("simulate", cluster, str(pod), "--objects", str(made))
+    (claim,) = (one for one in map(json.loads, made.read_text().splitlines())
+                if one["kind"] == "PersistentVolumeClaim")  # fmt: skip
+    assert "p-tmp" == claim["metadata"]["name"]
+
+
+def test_a_pod_can_be_replaced_with_its_claims(tmp_path: Path) -> None:
+    """What a deleted pod owns goes with it."""
+    other = tmp_path / "other.json"
+    write(other, scratching())
+    cluster = write(tmp_path / "c.json", node("n1"), FAST, scratching())
+    found = ask(Path(cluster), "--delete", "pod/default/p", "--add", str(other))
+    assert 1 == found["after"]["running"]
+
+
+def test_claims_of_templates_leave_the_names_of_others_alone(tmp_path: Path) -> None:
+    """A cluster's have random letters."""
+    version = "resource.k8s.io/v1"
+    devices = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
+    entries = [{"name": "a", "resourceClaimTemplateName": "t"}]
+    objects = [
+        {"apiVersion": version, "kind": "ResourceClaimTemplate", "metadata": {"name": "t"},
+         "spec": {"spec": devices}},
+        {"apiVersion": version, "kind": "ResourceClaim", "metadata": {"name": "p-a"},
+         "spec": devices},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+         "spec": template("p", resourceClaims=entries)["spec"]},
+    ]  # fmt: skip
+    related = read(tmp_path, node("n1"), *objects).workload.related
+    assert ["p-a", "p-a-1"] == sorted(o.metadata.name for o in related)

@@ -7,7 +7,7 @@ import pytest
 
 from stower.assembly import build_engine
 from stower.engine.engine import Engine
-from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
+from stower.framework.events import Hold, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import Bind, PatchPodStatus, Write
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject, Pod
@@ -172,6 +172,26 @@ def test_long_texts_are_cut() -> None:
     world.advance(31)
     message = (world.condition("pod") or ("", ""))[1]
     assert len(message) <= MESSAGE_MAX
+
+
+def test_gates_are_named() -> None:
+    world = World(make_node("n1"), pending("held", "1", schedulingGates=[{"name": "a.b/c"}]))
+    world.advance(31)
+    expected = ("Blocked", "waits for scheduling gates to be removed: a.b/c")
+    assert expected == world.condition("held")
+
+
+def test_nothing_is_due_while_the_scheduler_is_held() -> None:
+    """It would be woken again and again."""
+    world = World(make_node("n1", cpu="4"), pending("large"))
+    world.step(Hold(True))
+    world.advance(60)
+    assert [] == world.told
+    wake_ns = world.engine.next_wake_ns
+    assert wake_ns is None or wake_ns > world.now_ns
+    world.step(Hold(False))
+    world.advance(1)
+    assert 1 == len(world.told)
 
 
 @pytest.mark.parametrize("value", [-1, "30s", 86_401])

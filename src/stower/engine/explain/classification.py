@@ -90,14 +90,19 @@ def classify_pending(
     lasting = _find_lasting(entry, state, profile)
     if lasting is not None:
         return lasting
+    missing = _missing_template(entry.pod, state)
+    lack = f"no ResourceClaimTemplate {missing} exists, which its claim would be made from"
     if entry.pod.spec.scheduling_gates:
-        return Finding(ExplanationClass.BLOCKED)
+        return Finding(ExplanationClass.BLOCKED, lack if missing else "")
     if verdict.pre_filter is not None:
         reasons = verdict.pre_filter[1].reasons
-        if missing := _missing_template(entry.pod, state):
-            text = f"no ResourceClaimTemplate {missing} exists, which its claim would be made from"
-            return Finding(ExplanationClass.BLOCKED, text)
-        if {code_of(reason) for reason in reasons} <= WAITING_CODES:
+        if missing:
+            return Finding(ExplanationClass.BLOCKED, lack)
+        codes = {code_of(reason) for reason in reasons}
+        if codes == {ReasonCode.CLAIM_NOT_CREATED}:
+            text = f"waits for a controller to make its claims: {reasons[0]}"
+            return Finding(ExplanationClass.WAITING, text)
+        if codes <= WAITING_CODES:
             return Finding(ExplanationClass.WAITING, f"waits for what ends by itself: {reasons[0]}")
     elif found := _row_waiting_text(entry, state, profile, verdict):
         return Finding(ExplanationClass.WAITING, found[1], (Awaited("Node", found[0]),))
@@ -266,17 +271,37 @@ def _pods_to_wait_for(
             or (other.pod.spec.active_deadline_seconds and other.pod.status.start_time)
         )
     }
-    if not leaving:
+    by_end = sorted((state.pods[uid] for uid in leaving), key=_end_order)
+    rows = {0: -1}  # by how many of the first have ended, the row that the pod gets
+
+    def row_after(count: int) -> int:
+        if count not in rows:
+            with state.trial():
+                for other in by_end[:count]:
+                    state.remove_pod(other)
+                rows[count] = cycle.choose(profile, entry)
+        return rows[count]
+
+    if row_after(len(by_end)) < 0:
         return []
-    entries = [state.pods[uid] for uid in leaving]
-    with state.trial():
-        for other in entries:
-            state.remove_pod(other)
-        row = cycle.choose(profile, entry)
-    if row < 0:
-        return []
-    here = [other for other in entries if leaving[other.uid] == row]
-    return here or entries  # on other nodes: the pod kept away from these
+    # The fewest, by bisection: whose end helps nobody but others is rare.
+    low, high = 0, len(by_end)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if row_after(middle) >= 0 else (middle, high)
+    first = by_end[:high]
+    here = [other for other in first if leaving[other.uid] == rows[high]]
+    return here or first  # on other nodes: the pod kept away from these
+
+
+def _end_order(entry: PodEntry) -> tuple[bool, int, str]:
+    """Who is being deleted ends before whoever has a deadline, the first deadline first."""
+    pod = entry.pod
+    if entry.is_deletion_pending or pod.metadata.deletion_timestamp is not None:
+        return False, 0, entry.uid
+    begun_ns = time_ns(pod.status.start_time) or 0
+    ends_ns = begun_ns + (pod.spec.active_deadline_seconds or 0) * SECOND_NS
+    return True, ends_ns, entry.uid
 
 
 def _awaited_end(entry: PodEntry) -> Awaited:

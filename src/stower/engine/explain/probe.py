@@ -2,12 +2,17 @@
 with the scores and the rejections of each node. Changes nothing. For `stower explain`,
 `stower warm` and the dashboard."""
 
+from typing import Final
+
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation, explain
 from stower.engine.explain.group_explanation import GroupExplanation, explain_group
 from stower.framework.explanation import ExplanationClass
 from stower.model.kinds import Pod
 from stower.state.groups import GroupKey
+
+# Of verdicts that say all that there is to say.
+VERDICT_TEXTS: Final = {"fits": "gets a node at its next attempt", "leaving": "is being deleted"}
 
 
 def choose_node_for(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
@@ -51,7 +56,10 @@ def explain_tree(engine: Engine, kind: str, key: str) -> GroupExplanation | None
 def classify_pod(engine: Engine, pod: Pod) -> tuple[ExplanationClass, str]:
     """Returns the class of a pod, and why it is so, in words."""
     found = explain_pod(engine, pod, has_changes=False)
-    return found.class_, found.because or found.message or found.verdict
+    if found.verdict == "gated" and not found.because:
+        return found.class_, f"waits for scheduling gates to be removed: {', '.join(found.gates)}"
+    text = found.because or found.message or VERDICT_TEXTS.get(found.verdict, found.verdict)
+    return found.class_, text
 
 
 def explain_pod(engine: Engine, pod: Pod, has_changes: bool = True) -> Explanation:

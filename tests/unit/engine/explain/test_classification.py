@@ -15,6 +15,7 @@ from stower.framework.explanation import (
     changed_fields,
 )
 from stower.model.kinds import ApiObject, Pod
+from stower.model.kinds.pod import PodStatus
 from tests.builders import make_node, make_pod
 from tests.unit.engine.explain.test_explanation import HOST, N1, ask, near, only_on
 
@@ -186,3 +187,17 @@ def test_overhead_is_lowered_where_nothing_else_is_enough() -> None:
     found = ask(make_pod(cpu="1", overhead={"cpu": "5"}), N1)
     fields = [step.field for step in found.changes[0].steps]
     assert ["spec.containers[0].resources.requests.cpu", "spec.overhead.cpu"] == fields
+
+
+def test_only_pods_that_have_to_end_are_waited_for() -> None:
+    """Deletions before deadlines, and the first deadline before the others."""
+    leaving = make_pod("leaving", cpu="500m", node="n1", deletion="2026-01-01T00:00:00Z")
+    started = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    ending = []
+    for name, seconds in (("late", 900), ("soon", 100)):
+        pod = make_pod(name, cpu="500m", node="n1", activeDeadlineSeconds=seconds)
+        ending.append(msgspec.structs.replace(pod, status=msgspec.convert(started, PodStatus)))
+    for cpu, wanted in (("1", ["leaving"]), ("1500m", ["leaving", "soon"])):
+        found = ask(make_pod(cpu=cpu), N1, leaving, *ending)
+        assert WAITING is found.class_
+        assert [f"default/{name}" for name in wanted] == [one.object for one in found.awaited]
