@@ -100,7 +100,7 @@ def _all_reasons() -> set[str]:
     found = {
         reason.partition("{")[0].partition("[")[0].strip()
         for path in source.rglob("*.py")
-        if path != source / "framework" / "explanation.py"
+        if path != source / "framework" / "explanation.py" and path.parent.name != "controllers"
         for reason in re.findall(
             r'"((?:node\(s\)|Insufficient |Too many |waiting for )[^"]*)"', path.read_text()
         )
