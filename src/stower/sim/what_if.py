@@ -110,15 +110,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
         if _parse_target(text) not in found:
             raise InvalidObject("--delete", text, "an existing object, such as pod/NAMESPACE/NAME")
     deleted |= {("node", name) for name in gone}
-    pods = (obj for obj in _list_objects(workload) if isinstance(obj, Pod))
-    owners = {pod.metadata.uid for pod in pods if _name(pod) in deleted}
-    # A pod's own claims go with it.
-    deleted |= {
-        _name(obj)
-        for obj in _list_objects(workload)
-        if isinstance(obj, ResourceClaim | PersistentVolumeClaim)
-        and obj.metadata.controller_uid in owners
-    }
+    deleted |= _claims_of_deleted(workload, deleted)
     kept = [node for node in workload.nodes if _name(node) not in deleted]
     taken = found - deleted
     for obj in edit.add:
@@ -370,6 +362,16 @@ def _find_original_uid(uid: str) -> str:
     while uid.endswith(AGAIN):
         uid = uid.removesuffix(AGAIN)
     return uid
+
+
+def _claims_of_deleted(
+    workload: Workload, deleted: Container[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """The own claims of deleted pods, which go with them."""
+    objects = [*_list_objects(workload)]
+    owners = {obj.metadata.uid for obj in objects if isinstance(obj, Pod) and _name(obj) in deleted}
+    claims = (obj for obj in objects if isinstance(obj, ResourceClaim | PersistentVolumeClaim))
+    return {_name(claim) for claim in claims if claim.metadata.controller_uid in owners}
 
 
 def _remove_leaving(
