@@ -64,7 +64,7 @@ def bound_claim(
         VolumeSpec(
             capacity={"storage": requests.get("storage", DEFAULT_SIZE)},
             access_modes=spec.access_modes,
-            claim_ref=ObjectReference(namespace, name, meta.uid),
+            claim_ref=ObjectReference(namespace, name),  # whatever uid it gets
             storage_class_name=claim.class_name,
             volume_mode=spec.volume_mode,
         ),
