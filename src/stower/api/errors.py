@@ -82,16 +82,14 @@ class ApiError(Exception):
         message: str,
         details: Object | None = None,
         headers: dict[str, str] | None = None,
-        may_end: bool = False,
     ) -> None:
-        """`may_end`: a controller is about to make what is missing."""
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
         self.details = details
         self.headers = headers or {}
-        self.may_end = may_end
+        self.may_end = False  # a controller is about to make what is missing
 
     def status(self) -> Object:
         """The answer's body."""

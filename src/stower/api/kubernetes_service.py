@@ -5,6 +5,7 @@ from typing import Any, Final
 Object = dict[str, Any]
 ADDRESS: Final = "10.96.0.1"  # the first of the Services' range
 LABELS: Final = {"component": "apiserver", "provider": "kubernetes"}
+OWN: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # of servers that listen on all addresses
 META: Final = {"name": "kubernetes", "namespace": "default"}
 
 
@@ -17,8 +18,8 @@ def kubernetes_service(port: int) -> Object:
 
 
 def kubernetes_slice(address: str, port: int) -> Object:
-    """Returns the EndpointSlice. `address`: an IP, or localhost."""
-    address = "127.0.0.1" if address == "localhost" else address
+    """Returns the EndpointSlice. `address`: the IP on which the server listens."""
+    address = OWN.get(address, address)
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",

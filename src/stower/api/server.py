@@ -150,20 +150,22 @@ class Api:
     def publish(self, address: str, port: int, now_ns: int) -> None:
         """Has the Service default/kubernetes and its EndpointSlice lead to this address. Source:
         pkg/controlplane/controller/kubernetesservice, pkg/controlplane/reconcilers."""
-        service, endpoint_slice = kubernetes_service(port), kubernetes_slice(address, port)
-        if "default/kubernetes" not in self.store.collection(("", "services")).records:
-            self._make("/api/v1/namespaces/default/services", service, now_ns)
-        path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
-        slices = self.store.collection(("discovery.k8s.io", "endpointslices"))
-        if "default/kubernetes" in slices.records:
-            self._make(f"{path}/kubernetes", endpoint_slice, now_ns, "PUT")
-        else:
-            self._make(path, endpoint_slice, now_ns)
+        services = "/api/v1/namespaces/default/services"
+        self._ask("POST", services, kubernetes_service(port), now_ns)  # 409 where it is there
+        slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+        body = kubernetes_slice(address, port)
+        if self._ask("POST", slices, body, now_ns).status == 409:
+            self._ask("PUT", f"{slices}/kubernetes", body, now_ns)
 
-    def _make(self, path: str, body: Object, now_ns: int, method: str = "POST") -> None:
+    def _ask(self, method: str, path: str, body: Object, now_ns: int) -> Response:
         request = Request(method, path, now_ns, body=encode(body), user=SERVER, user_agent="stower")
         response = self.handle(request)
-        if isinstance(response, Watch) or response.status not in (200, 201):
+        assert isinstance(response, Response)
+        return response
+
+    def _make(self, path: str, body: Object, now_ns: int) -> None:
+        response = self._ask("POST", path, body, now_ns)
+        if response.status != 201:
             raise AssertionError(f"cannot create a built-in object at {path}: {response}")
 
     # Requests

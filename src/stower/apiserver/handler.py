@@ -222,7 +222,7 @@ class Handler:
     ) -> None:
         committer = self.committer
         assert committer is not None
-        if connection.transport.is_closing():
+        if tries > 1 and connection.transport.is_closing():
             return
         try:
             response = self.api.handle(request)

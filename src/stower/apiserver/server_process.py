@@ -134,9 +134,10 @@ def _ignore_lost_clients(loop: asyncio.AbstractEventLoop, context: dict[str, Any
         loop.default_exception_handler(context)
 
 
-def _publish(api: Api, committer: Committer, host: str, port: int) -> str:
-    """Tells objects where the server listens; returns its URL."""
-    api.publish(host, port, time.time_ns())
+def _publish(api: Api, committer: Committer, host: str, name: tuple[str, int]) -> str:
+    """Tells objects where the server listens, by the name of its socket; returns its URL."""
+    address, port = name[:2]
+    api.publish(address, port, time.time_ns())
     committer.on_write()
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
@@ -196,7 +197,7 @@ async def run_server(options: Options) -> AsyncIterator[RunningServer]:
         )
         expiring = None
         try:
-            url = _publish(api, committer, options.host, server.sockets[0].getsockname()[1])
+            url = _publish(api, committer, options.host, server.sockets[0].getsockname())
             kubeconfig = options.kubeconfig or folder / "kubeconfig"
             write_kubeconfig(kubeconfig, folder / "pki", url, token)
             expiring = asyncio.create_task(_expire_events(api, committer, options.event_ttl_s))
