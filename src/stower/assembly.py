@@ -20,13 +20,14 @@ from stower.framework.configuration import (
     plugin_sets,
     read_configuration,
 )
+from stower.framework.explanation import ExplanationClass
 from stower.framework.plugin import ExtensionPoint, Features, Plugin, implements
 from stower.framework.plugin_guard import guard_plugin
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
 from stower.framework.stopwatch import DISABLED_STOPWATCH, Stopwatch
 from stower.model.errors import InvalidObject, closest
+from stower.model.kinds import Pod
 from stower.plugins import PLUGINS
-from stower.plugins.pending_class import PendingClass
 
 FIT = "NodeResourcesFit"
 # Plugins of kube-scheduler whose work the engine does for every profile, as a tree of groups is
@@ -105,11 +106,14 @@ def build_engine(
     )
     engine.state.groups.has_composite_groups = features.composite_groups
     engine.errors.is_containing = contains_errors
-    if PendingClass.name in engine.state.companions:
-        from stower.engine.explain.probe import classify_pod  # takes time to import
-
-        engine.trial_placement.classifier = partial(classify_pod, engine)
+    engine.trial_placement.classifier = partial(_classify, engine)
     return engine
+
+
+def _classify(engine: Engine, pod: Pod) -> tuple[ExplanationClass, str]:
+    from stower.engine.explain.probe import classify_pod  # takes time to import
+
+    return classify_pod(engine, pod)
 
 
 def build_profiles(

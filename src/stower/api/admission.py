@@ -11,6 +11,7 @@ from typing import Any, Final
 from stower.api import limits, quota
 from stower.api.calls import Call
 from stower.api.errors import Object, not_found
+from stower.model.storage_class import BETA_CLASS, default_class
 
 OPTIONAL: Final = ("ServiceAccount", "TaintNodesByCondition")
 PROTECTED: Final = ("default", "kube-system", "kube-public")
@@ -307,23 +308,15 @@ def _finalizer(name: str) -> Callable[[Call, Object], None]:
 def _storage_class(call: Call, item: Object) -> None:
     """Source: plugin/pkg/admission/storage/storageclass/setdefault."""
     annotations = item["metadata"].get("annotations") or {}
-    if "storageClassName" in item["spec"] or _OLD_CLASS in annotations:
+    if "storageClassName" in item["spec"] or BETA_CLASS in annotations:
         return
     classes = call.context.store.collection(("storage.k8s.io", "storageclasses")).records.values()
-    defaults = []
-    for record in classes:
-        found = record.decode()
-        marks = found["metadata"].get("annotations") or {}
-        if "true" in (marks.get(_IS_DEFAULT), marks.get(_WAS_DEFAULT)):
-            defaults.append((found["metadata"]["creationTimestamp"], found["metadata"]["name"]))
-    if defaults:
-        newest = max(time for time, _ in defaults)
-        item["spec"]["storageClassName"] = min(n for time, n in defaults if time == newest)
-
-
-_OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
-_IS_DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
-_WAS_DEFAULT: Final = "storageclass.beta.kubernetes.io/is-default-class"
+    metas = (record.decode()["metadata"] for record in classes)
+    name = default_class(
+        (meta["name"], meta["creationTimestamp"], meta.get("annotations")) for meta in metas
+    )
+    if name:
+        item["spec"]["storageClassName"] = name
 
 
 def _check_priority_class(call: Call, item: Object) -> None:

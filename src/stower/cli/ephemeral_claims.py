@@ -3,15 +3,15 @@
 Source: pkg/controller/volume/ephemeral (KEP-1698).
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import msgspec
 
-from stower.cli.default_class import default_class
-from stower.model.kinds import PersistentVolumeClaim, Pod, StorageClass
+from stower.model.kinds import PersistentVolumeClaim, Pod
 from stower.model.kinds.storage import ClaimSpec
-from stower.model.meta import ObjectMeta, OwnerReference
+from stower.model.meta import ObjectMeta
 from stower.model.raw import decode
+from stower.sim.claim_lifecycle import make_volume_claim
 
 
 class ClaimTemplate(msgspec.Struct):
@@ -48,22 +48,14 @@ def ephemeral_claims(
     pod: Pod,
     templates: Mapping[str, ClaimTemplate],
     known: Container[tuple[str, str]],
-    classes: Iterable[StorageClass],
+    default_class: str,
 ) -> Iterator[PersistentVolumeClaim]:
     """Yields the claims that the pod's ephemeral volumes lack. `known`: kinds and keys of objects
-    that are there."""
-    namespace, name = pod.metadata.namespace, pod.metadata.name
-    owner = OwnerReference("Pod", name, pod.metadata.uid, "v1", True)
+    that are there; `default_class`: of claims that name none, "" for none."""
     for volume, template in templates.items():
-        key = f"{namespace}/{name}-{volume}"
-        if ("PersistentVolumeClaim", key) in known:
-            continue
-        spec = template.spec
+        spec, meta = template.spec, template.metadata
         if spec.storage_class_name is None:
-            spec = msgspec.structs.replace(spec, storage_class_name=default_class(classes) or None)
-        meta = ObjectMeta(
-            f"{name}-{volume}", namespace, f"volume-claim/{key}", "1",
-            labels=template.metadata.labels, annotations=template.metadata.annotations,
-            owner_references=(owner,),
-        )  # fmt: skip
-        yield PersistentVolumeClaim(meta, spec)
+            spec = msgspec.structs.replace(spec, storage_class_name=default_class or None)
+        claim = make_volume_claim(pod, volume, spec, meta.labels, meta.annotations)
+        if (PersistentVolumeClaim.__name__, claim.key) not in known:
+            yield claim

@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,6 +48,7 @@ from stower.model.kinds import (
 from stower.model.meta import ObjectMeta
 from stower.model.raw import TypeMeta, decode
 from stower.model.resources import pod_requests
+from stower.model.storage_class import default_class
 from stower.record.lines import Engine as Built
 from stower.record.reader import is_recording
 from stower.sim.claim_lifecycle import (
@@ -207,10 +209,17 @@ class _Reader:
             return []
         from stower.cli.ephemeral_claims import ephemeral_claims
 
-        beside = self._beside.workload.related if self._beside is not None else ()
-        classes = [one for one in (*beside, *self.related) if isinstance(one, StorageClass)]
         templates = self._volume_templates[pod.key]
-        return [*ephemeral_claims(pod, templates, self.sources, classes)]
+        return [*ephemeral_claims(pod, templates, self.sources, self._default_class)]
+
+    @cached_property
+    def _default_class(self) -> str:
+        """The default StorageClass, once everything has been taken in; "" for none."""
+        beside = self._beside.workload.related if self._beside is not None else ()
+        metas = (o.metadata for o in (*beside, *self.related) if isinstance(o, StorageClass))
+        return default_class(
+            (meta.name, meta.creation_timestamp or "", meta.annotations) for meta in metas
+        )
 
     def _take_name(self, where: str, key: tuple[str, str]) -> None:
         if key in self.sources:
@@ -241,9 +250,7 @@ class _Reader:
         pods = [pod for pod, *_ in self.pods]
         there = self._beside.workload if self._beside is not None else None
         nodes = [*(there.nodes if there is not None else ()), *self.nodes]
-        known = (*(there.related if there is not None else ()), *self.related)
-        classes = [obj for obj in known if isinstance(obj, StorageClass)]
-        made = create_missing(self.owners, nodes, pods, classes, there is not None)
+        made = create_missing(self.owners, nodes, pods, self._default_class, there is not None)
         given = len(self.pods)
         for owner, data in (*made, *create_daemon_pods(daemon_sets, self.nodes)):
             self.take(f"{owner.where}: {' '.join(owner.key)}", data)

@@ -151,9 +151,6 @@ class Kube:
 
 # No scheduler reads it; its controller creates pods on nodes that are added in a what-if.
 DAEMON_SET: Final = Kind("apps/v1", "DaemonSet", "daemonsets", True, TypeMeta)
-CLAIM_TEMPLATE: Final = Kind(
-    "resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates", True, TypeMeta
-)
 
 
 def cluster_objects(
@@ -167,9 +164,11 @@ def cluster_objects(
 async def _cluster_objects(
     kubeconfig: Path | None, context: str
 ) -> tuple[list[tuple[str, bytes]], set[str]]:
+    from stower.sim.claim_lifecycle import TEMPLATE  # takes time to import
+
     found, unseen = [], set[str]()
     async with Kube.open(kubeconfig, context) as kube:
-        for kind in (*KINDS, DAEMON_SET, CLAIM_TEMPLATE):
+        for kind in (*KINDS, DAEMON_SET, TEMPLATE):
             for version in (kind.api_version, *kind.also):
                 path = collection_path(kind, version=version)
                 answer = await kube.ask("GET", f"{path}?limit=1")

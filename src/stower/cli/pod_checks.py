@@ -40,9 +40,10 @@ def check_pod_amounts(pod: Pod) -> None:
 
 def check_amounts(resources: ResourceList | None, path: str) -> None:
     """Raise InvalidObject for what is no quantity, or below zero."""
-    is_known = not resources or _SOUND.issuperset(resources.values())
-    for name, quantity in () if is_known else parse_list(resources, path).items():
+    if not resources or _SOUND.issuperset(resources.values()):
+        return
+    for name, quantity in parse_list(resources, path).items():
         if quantity.sign < 0:
             raise InvalidObject(f"{path}.{name}", str(quantity), "a quantity of at least 0")
-    if not is_known and resources and len(_SOUND) < SOUND_MAX:
+    if len(_SOUND) < SOUND_MAX:
         _SOUND.update(resources.values())

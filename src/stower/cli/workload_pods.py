@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from stower.cli.default_class import default_class
 from stower.cli.workload_objects import WorkloadObject
 from stower.controllers.cron_job import CronJobController
 from stower.controllers.daemon_set import DaemonSetController, node_of
@@ -33,7 +32,7 @@ from stower.controllers.replica_set import ReplicaSetController
 from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.controllers.stateful_set import StatefulSetController
 from stower.model.defaults import DEFAULT_NAMESPACE
-from stower.model.kinds import Node, Pod, StorageClass
+from stower.model.kinds import Node, Pod
 
 # In the order in which one creates what the next looks at.
 CONTROLLERS: Final[tuple[OwnerController, ...]] = (
@@ -58,7 +57,7 @@ def create_missing(
     owners: Sequence[WorkloadObject],
     nodes: Iterable[Node],
     pods: Sequence[Pod],
-    classes: Iterable[StorageClass] = (),
+    default_class: str = "",
     is_added: bool = False,
 ) -> list[Created]:
     """Returns the pods that the owners lack, and the volume claims, ReplicaSets and Jobs that are
@@ -67,7 +66,7 @@ def create_missing(
     pods that exist."""
     if not owners:
         return []
-    world = _Store(owners, nodes, pods, default_class(classes))
+    world = _Store(owners, nodes, pods, default_class)
     found: list[Created] = []
     for owner in owners:  # before the controller of Jobs
         if owner.plural == "cronjobs" and not owner.object["spec"].get("suspend"):

@@ -4,17 +4,10 @@ Source: pkg/controller/volume/persistentvolume (index.go, checkVolumeSatisfyClai
 k8s.io/component-helpers/storage/volume.
 """
 
-from typing import Final
-
 from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, namespace_of, uid_of
 from stower.controllers.pods import selects
 from stower.model.quantity import QuantityError, parse_quantity
-
-BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
-DEFAULT_MARKS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
+from stower.model.storage_class import BETA_CLASS
 
 
 def annotation_of(obj: Object, name: str) -> str | None:
@@ -33,18 +26,6 @@ def names_no_class(claim: Object) -> bool:
     """Returns whether the claim leaves its class to the cluster."""
     unset = claim["spec"].get("storageClassName") is None
     return unset and annotation_of(claim, BETA_CLASS) is None
-
-
-def default_class(seen: ObjectStore) -> str:
-    """Returns the name of the newest default StorageClass, "" where there is none."""
-    found = [
-        one
-        for one in seen.all("storageclasses")
-        if any(annotation_of(one, mark) == "true" for mark in DEFAULT_MARKS)
-    ]
-    newest = max((one["metadata"].get("creationTimestamp") or "" for one in found), default="")
-    same = (one for one in found if (one["metadata"].get("creationTimestamp") or "") == newest)
-    return min(map(name_of, same), default="")
 
 
 def is_bound_to(volume: Object, claim: Object) -> bool:

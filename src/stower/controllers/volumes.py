@@ -23,12 +23,12 @@ from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.controllers.volume_matching import (
     annotation_of,
     class_of,
-    default_class,
     find_volume,
     is_bound_to,
     mismatch,
     names_no_class,
 )
+from stower.model.storage_class import default_class
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
@@ -135,7 +135,7 @@ class PersistentVolumeController(BaseController):
         if volume is not None:
             self._bind(claim, volume, todo)
             return
-        if names_no_class(claim) and (name := default_class(seen)):
+        if names_no_class(claim) and (name := _default_class(seen)):
             todo.patch(CLAIMS, claim, {"spec": {"storageClassName": name}})
             return
         node = annotation_of(claim, SELECTED_NODE)
@@ -200,6 +200,14 @@ class PersistentVolumeController(BaseController):
         if self._told.get(uid_of(claim)) != text:
             self._told[uid_of(claim)] = text
             todo.event(CLAIMS, claim, type, reason, text, self.name)
+
+
+def _default_class(seen: ObjectStore) -> str:
+    metas = (one["metadata"] for one in seen.all("storageclasses"))
+    return default_class(
+        (meta["name"], meta.get("creationTimestamp") or "", meta.get("annotations"))
+        for meta in metas
+    )
 
 
 # Volumes

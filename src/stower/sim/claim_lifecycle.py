@@ -13,6 +13,7 @@ from stower.model.defaults import with_claim_defaults
 from stower.model.kinds import Kind, PersistentVolumeClaim, Pod, ResourceClaim
 from stower.model.kinds.pod import PodResourceClaimStatus
 from stower.model.kinds.resource_claim import ResourceClaimSpec, ResourceClaimStatus
+from stower.model.kinds.storage import ClaimSpec
 from stower.model.meta import ObjectMeta, OwnerReference
 from stower.state.devices import extended_claim_owner
 from stower.state.volumes import is_made_for
@@ -91,25 +92,35 @@ def recreate_with_claims(
     return (with_claims(again, names) if names else again), tuple(made.values())
 
 
+def make_volume_claim(
+    pod: Pod,
+    volume: str,
+    spec: ClaimSpec,
+    labels: dict[str, str] | None,
+    annotations: dict[str, str] | None = None,
+) -> PersistentVolumeClaim:
+    """The pod's own claim for an ephemeral volume (KEP-1698)."""
+    owner = pod.metadata
+    meta = ObjectMeta(
+        f"{owner.name}-{volume}", owner.namespace, f"volume-claim-of-{owner.uid}-{volume}", "1",
+        labels=labels, annotations=annotations,
+        owner_references=(OwnerReference("Pod", owner.name, owner.uid, "v1", True),),
+    )  # fmt: skip
+    return PersistentVolumeClaim(meta, spec)
+
+
 def copy_volume_claims(
     pod: Pod, again: Pod, claims: Mapping[str, PersistentVolumeClaim]
 ) -> tuple[PersistentVolumeClaim, ...]:
     """The claims of ephemeral volumes for a pod that is like another one; `claims`: all there are,
     by namespace/name."""
     made = []
-    meta = again.metadata
-    owner = OwnerReference("Pod", meta.name, meta.uid, "v1", True)
     for volume in pod.spec.volumes or ():
         claim = claims.get(f"{pod.metadata.namespace}/{pod.metadata.name}-{volume.name}")
         if volume.ephemeral is None or claim is None or not is_made_for(claim, pod):
             continue
-        name = f"{meta.name}-{volume.name}"
-        own = ObjectMeta(
-            name, meta.namespace, f"volume-claim-of-{meta.uid}-{volume.name}", "1",
-            labels=claim.metadata.labels, owner_references=(owner,),
-        )  # fmt: skip
         spec = msgspec.structs.replace(claim.spec, volume_name="")
-        made.append(PersistentVolumeClaim(own, spec))
+        made.append(make_volume_claim(again, volume.name, spec, claim.metadata.labels))
     return tuple(made)
 
 

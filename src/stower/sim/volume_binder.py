@@ -20,7 +20,6 @@ from stower.model.kinds.storage import (
 )
 from stower.model.meta import ObjectMeta
 from stower.sim.claim_lifecycle import copy_volume_claims
-from stower.state.volumes import has_ephemeral_volumes
 
 
 class Binder:
@@ -28,22 +27,20 @@ class Binder:
 
     def __init__(self) -> None:
         self._claims: dict[str, PersistentVolumeClaim] = {}
+        self._by_key: dict[str, PersistentVolumeClaim] = {}  # as they were made
         self._volumes: dict[str, PersistentVolume] = {}
 
     def start(self, objects: Iterable[ApiObject]) -> None:
         """All there are at the start."""
         for obj in objects:
             if isinstance(obj, PersistentVolumeClaim):
-                self._claims[obj.metadata.uid] = obj
+                self._claims[obj.metadata.uid] = self._by_key[obj.key] = obj
             elif isinstance(obj, PersistentVolume):
                 self._volumes[obj.metadata.uid] = obj
 
     def recreate(self, pod: Pod, again: Pod) -> tuple[PersistentVolumeClaim, ...]:
         """The claims of ephemeral volumes that come with a pod like another one."""
-        if not has_ephemeral_volumes(pod):
-            return ()
-        by_key = {claim.key: claim for claim in self._claims.values()}
-        return copy_volume_claims(pod, again, by_key)
+        return copy_volume_claims(pod, again, self._by_key)
 
     def apply_patch(self, write: PatchObject) -> Iterator[ApiObject]:
         """A claim was given a node, or a volume a claim: all that changes with it."""

@@ -22,6 +22,7 @@ from stower.api.printers.parts import (
 )
 from stower.api.printers.pods import pod
 from stower.api.registry import Resource
+from stower.model.storage_class import BETA_CLASS, is_default_class
 from stower.model.times import age
 
 Cells = Callable[[Object, int], list[Any]]
@@ -124,7 +125,7 @@ def _modes(modes: list[str] | None) -> str:
 
 def _class(item: Object) -> str:
     annotations = item["metadata"].get("annotations") or {}
-    old = annotations.get("volume.beta.kubernetes.io/storage-class")
+    old = annotations.get(BETA_CLASS)
     return str(old if old is not None else item["spec"].get("storageClassName", ""))
 
 
@@ -237,11 +238,7 @@ def _priority_class(item: Object, now_ns: int) -> list[Any]:
 
 
 def _storage_class(item: Object, now_ns: int) -> list[Any]:
-    annotations = item["metadata"].get("annotations") or {}
-    is_default = "true" in (
-        annotations.get("storageclass.kubernetes.io/is-default-class"),
-        annotations.get("storageclass.beta.kubernetes.io/is-default-class"),
-    )
+    is_default = is_default_class(item["metadata"].get("annotations"))
     return [
         item["metadata"]["name"] + (" (default)" if is_default else ""),
         item.get("provisioner", ""),

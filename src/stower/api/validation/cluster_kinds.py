@@ -28,6 +28,7 @@ from stower.api.validation.rules import (
 from stower.model import names
 from stower.model.cron import Schedule
 from stower.model.quantity import Quantity
+from stower.model.storage_class import BETA_CLASS
 
 SYSTEM_CLASSES: Final = {
     "system-cluster-critical": 2_000_000_000,
@@ -494,7 +495,6 @@ def claim(item: Object) -> Faults:
     return list(volumes.claim_spec("spec", item["spec"]))
 
 
-BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 CLAIM_IMMUTABLE: Final = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for "
     "bound claims\n"

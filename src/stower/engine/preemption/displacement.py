@@ -146,7 +146,7 @@ class TrialPlacement:
     def __init__(self, profiles: Mapping[str, Profile], cycle: SchedulingCycle) -> None:
         self._profiles = profiles
         self._cycle = cycle
-        self.classifier: Classifier | None = None  # which the assembly sets where it is needed
+        self.classifier: Classifier | None = None  # which the assembly sets
 
     def select_row(self, entry: PodEntry) -> int:
         """Returns the row, -1 for none, where another scheduler places the pod, and where its

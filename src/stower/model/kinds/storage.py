@@ -12,8 +12,8 @@ from stower.model.kinds.pod import ResourceList, ResourceRequirements
 from stower.model.meta import ObjectMeta
 from stower.model.numbers import Int32, Int64
 from stower.model.selectors import LabelSelector, NodeSelector
+from stower.model.storage_class import BETA_CLASS
 
-BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
