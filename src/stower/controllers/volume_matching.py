@@ -4,6 +4,8 @@ Source: pkg/controller/volume/persistentvolume (index.go, checkVolumeSatisfyClai
 k8s.io/component-helpers/storage/volume.
 """
 
+from collections.abc import Callable
+
 from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, namespace_of, uid_of
 from stower.controllers.pods import selects
 from stower.model.quantity import QuantityError, parse_quantity
@@ -49,10 +51,13 @@ def mismatch(volume: Object, claim: Object) -> str:
     return ""
 
 
-def find_volume(seen: ObjectStore, claim: Object, waits: bool) -> Object | None:
+def find_volume(
+    seen: ObjectStore, claim: Object, waits: bool, is_promised: Callable[[Object], bool]
+) -> Object | None:
     """Returns the volume for a claim that names none: the smallest that is free and large enough
     among those with the fewest access modes, one that names the claim before all. `waits`: for a
-    pod, for which the scheduler chooses; then only the latter."""
+    pod, for which the scheduler chooses; then only the latter. `is_promised`: whether another claim
+    is about to have a volume."""
     selector, wanted = claim["spec"].get("selector"), wanted_size(claim)
     best: tuple[tuple[bool, int, int, str], Object] | None = None
     for volume in seen.all("persistentvolumes"):
@@ -66,6 +71,8 @@ def find_volume(seen: ObjectStore, claim: Object, waits: bool) -> Object | None:
             if waits or not is_free or class_of(volume) != class_of(claim):
                 continue
             if selector is not None and not selects(selector, volume):
+                continue
+            if is_promised(volume):
                 continue
         if not _has_modes(volume, claim):
             continue

@@ -7,6 +7,7 @@ Source: pkg/controller/volume/persistentvolume/pv_controller.go.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from stower.controllers.objects import (
@@ -54,6 +55,8 @@ class PersistentVolumeController(BaseController):
     def __init__(self) -> None:
         super().__init__()
         self._told: dict[str, str] = {}  # the last Event about each claim, by its uid
+        # By volume: its version and the claim for which it was asked for in this version.
+        self._asked: dict[str, tuple[str, Object]] = {}
 
     def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The claim and its volume, or the other way round; a class may be what claims wait for."""
@@ -73,9 +76,12 @@ class PersistentVolumeController(BaseController):
     def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Says what is to be done for a claim or a volume."""
         if key.startswith("pv/"):
-            volume = seen.get(VOLUMES, key.removeprefix("pv/"))
+            name = key.removeprefix("pv/")
+            volume = seen.get(VOLUMES, name)
             if volume is not None:
                 _reconcile_volume(seen, volume, todo)
+            else:
+                self._asked.pop(name, None)
             return
         claim = seen.get(CLAIMS, key)
         if claim is None:
@@ -131,7 +137,7 @@ class PersistentVolumeController(BaseController):
         """A claim that names no volume gets one that fits, or a new one."""
         storage_class = seen.get("storageclasses", class_of(claim)) if class_of(claim) else None
         waits = (storage_class or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
-        volume = find_volume(seen, claim, waits)
+        volume = find_volume(seen, claim, waits, partial(self._is_promised, seen, claim))
         if volume is not None:
             self._bind(claim, volume, todo)
             return
@@ -163,6 +169,19 @@ class PersistentVolumeController(BaseController):
             self._tell(claim, NORMAL, "ExternalProvisioning", text, todo)
         _set_phase(CLAIMS, claim, "Pending", todo)
 
+    def _is_promised(self, seen: ObjectStore, claim: Object, volume: Object) -> bool:
+        """Returns whether another claim, which still is there, has asked for the volume as it is
+        seen; the answer changes it."""
+        version, other = self._asked.get(name_of(volume), ("", claim))
+        there = seen.get(CLAIMS, key_of(other))
+        return (
+            version == volume["metadata"]["resourceVersion"]
+            and uid_of(other) != uid_of(claim)
+            and there is not None
+            and uid_of(there) == uid_of(other)
+            and not is_ending(there)
+        )
+
     def _bind(self, claim: Object, volume: Object, todo: ReconcileResult) -> None:
         """Does the next step of binding them: the volume's reference decides who has it."""
         reference = volume["spec"].get("claimRef")
@@ -171,6 +190,7 @@ class PersistentVolumeController(BaseController):
             if reference is None:
                 marks = {**(volume["metadata"].get("annotations") or {}), BY_CONTROLLER: "yes"}
                 changed["metadata"] = {**volume["metadata"], "annotations": marks}
+            self._asked[name_of(volume)] = volume["metadata"]["resourceVersion"], claim
             todo.update(VOLUMES, changed)  # refused if the volume is no longer as it was
             return
         self._told.pop(uid_of(claim), None)

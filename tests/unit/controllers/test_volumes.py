@@ -175,3 +175,16 @@ def test_a_class_that_does_not_exist_or_is_anothers_is_told(cluster: Cluster) ->
     (told,) = events(cluster, "b")
     assert ("Normal", "ExternalProvisioning") == told[:2]
     assert "'example.com/p'" in told[2]
+
+
+def test_many_claims_do_not_ask_for_the_same_volume(cluster: Cluster) -> None:
+    """All chose the smallest one, and those that lost waited longer each time."""
+    for i in range(20):
+        status, _ = cluster.ask("POST", f"/api/v1/{VOLUMES}", volume(f"v{i:02}"))
+        assert 201 == status
+    for i in range(20):
+        path = f"/api/v1/namespaces/default/{CLAIMS}"
+        assert 201 == cluster.ask("POST", path, claim(f"c{i:02}", storageClassName=""))[0]
+    cluster.settle()
+    assert 20 == len(set(bound(cluster).values()))
+    assert [] == [one for one in cluster.requests if one[2] == 409]
