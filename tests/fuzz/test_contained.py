@@ -154,6 +154,11 @@ test_errors_are_contained = pytest.mark.internal_errors(histories(SAMPLE))
 test_errors_are_contained_more = pytest.mark.internal_errors(pytest.mark.more(histories(MORE)))
 
 
+def test_columns_of_hundreds_of_placeholders_are_kept() -> None:
+    """As long as there were pods at once is their bound."""
+    check_contained(Act("scene", 7, 0, 1759), [], Failure(0, 2, False, 1, 0, 0))
+
+
 def test_the_laws_see_a_pod_that_is_counted_twice() -> None:
     """As it was when an offender whose Bind was under way was tried again."""
     cluster = FailingCluster()
