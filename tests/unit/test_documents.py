@@ -41,8 +41,11 @@ def test_metrics_are_listed_with_their_labels_and_meanings() -> None:
     assert more == [(name, kind, what) for name, kind, _, what in listed[len(want) :]]
 
 
-# Texts of these folders that are no reasons.
-OTHERS = ("pod affinity and anti-affinity terms",)
+# Texts of these folders that are no reasons; the second is a kubelet's.
+OTHERS = (
+    "pod affinity and anti-affinity terms",
+    "node(s) had taints that the pod didn't tolerate",
+)
 
 
 def test_all_reasons_are_listed() -> None:

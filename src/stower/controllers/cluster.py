@@ -39,10 +39,11 @@ class Taint(Args, frozen=True):
 
 
 class Image(Args, frozen=True):
-    """An image and how large it is."""
+    """An image, how large it is, and whether nodes that lack it can pull it."""
 
     name: str
     size: str = "100Mi"
+    pullable: bool = True
 
 
 class NodePool(Args, frozen=True, rename="camel"):
@@ -76,6 +77,11 @@ class Cluster(Args, frozen=True, rename="camel"):
     def pull_rate(self) -> int:
         """Bytes a second at which a node pulls."""
         return _bytes(self.pull_bytes_per_second)
+
+    @property
+    def unpullable(self) -> frozenset[str]:
+        """Images that no node can pull."""
+        return frozenset(image.name for image in self.images if not image.pullable)
 
     def image_bytes(self, name: str) -> int:
         """The size of an image."""

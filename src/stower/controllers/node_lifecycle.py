@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.controllers.kubelet import LEASES
+from stower.controllers.node_status import LEASES
 from stower.controllers.objects import (
     Object,
     ObjectStore,

@@ -3,12 +3,13 @@
 Source: pkg/kubelet (status/generate.go, kubelet_pods.go).
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from stower.controllers.cluster import address_of
 from stower.controllers.objects import Object, name_of, uid_of
 from stower.controllers.pods import condition, hash_of
-from stower.model.times import SECOND_NS, time_ns, time_text
+from stower.model.times import SECOND_NS, time_text
 
 BACKOFF_NS: Final = 10 * SECOND_NS
 BACKOFF_NS_MAX: Final = 300 * SECOND_NS
@@ -18,14 +19,28 @@ def resources(container: Object) -> Object:
     return {k: v for k, v in (container.get("resources") or {}).items() if v and k != "claims"}
 
 
-def pod_condition(pod: Object, type: str, status: str, now: str, reason: str = "") -> Object:
+def pod_condition(
+    pod: Object, type: str, status: str, now: str, reason: str = "", message: str = ""
+) -> Object:
+    """A condition to merge into the pod's: what it said before and says no more is None."""
     before = condition(pod, type)
     made: Any = {"type": type, "status": status}
-    if reason:
-        made["reason"] = reason
+    for field, text in (("reason", reason), ("message", message)):
+        if text:
+            made[field] = text
+        elif (before or {}).get(field):
+            made[field] = None
     if before is None or before.get("status") != status:
         made["lastTransitionTime"] = now
     return dict(made)
+
+
+def has_begun(pod: Object) -> bool:
+    """Its containers have been started, init containers first."""
+    if (pod.get("status") or {}).get("phase") not in (None, "", "Pending"):
+        return True
+    made = condition(pod, "PodReadyToStartContainers") or {}
+    return made.get("status") == "True"
 
 
 def terminated(status: Object, code: int, now: str) -> Object:
@@ -65,87 +80,25 @@ def container_status(container: Object, state: Object, ready: bool) -> Object:
     return made
 
 
-def readiness(pod: Object, now: str, contained: bool = True) -> Object:
+def unready(names: Sequence[str]) -> str:
+    """What the conditions say where these containers are not ready."""
+    return f"containers with unready status: [{' '.join(names)}]"
+
+
+def readiness(pod: Object, now: str, contained: bool = True, message: str = "") -> Object:
     """The Ready condition: its containers are, and what else the pod waits for."""
     if not contained:
-        return pod_condition(pod, "Ready", "False", now, "ContainersNotReady")
+        return pod_condition(pod, "Ready", "False", now, "ContainersNotReady", message)
     for gate in pod["spec"].get("readinessGates") or ():
         if (condition(pod, gate["conditionType"]) or {}).get("status") != "True":
             return pod_condition(pod, "Ready", "False", now, "ReadinessGatesNotReady")
     return pod_condition(pod, "Ready", "True", now)
 
 
-def restart_containers(pod: Object, code: int, now_ns: int) -> Object:
-    """Its containers have ended and are to run again: at once the first time, later each time more.
-
-    Source: pkg/kubelet MaxContainerBackOff and backOffPeriod.
-    """
-    now = time_text(now_ns)
-    statuses = pod["status"].get("containerStatuses") or ()
-    if not any(restart_pause_ns(c) for c in statuses):
-        return {
-            "containerStatuses": [
-                _restart_container(c, terminated(c, code, now), now) for c in statuses
-            ]
-        }
-    text = "back-off restarting failed container"
-    waits = {"reason": "CrashLoopBackOff", "message": text}
-    return {
-        "conditions": [
-            pod_condition(pod, "ContainersReady", "False", now, "ContainersNotReady"),
-            readiness(pod, now, contained=False),
-        ],
-        "containerStatuses": [
-            {
-                **c,
-                "ready": False,
-                "started": False,
-                "lastState": {"terminated": terminated(c, code, now)},
-                "state": {"running": None, "waiting": waits},
-            }
-            for c in statuses
-        ],
-    }
-
-
-def end_backoff(pod: Object, now_ns: int) -> Object:
-    """Its containers run again after their back-off."""
-    now = time_text(now_ns)
-    statuses = pod["status"].get("containerStatuses") or ()
-    return {
-        "conditions": [pod_condition(pod, "ContainersReady", "True", now), readiness(pod, now)],
-        "containerStatuses": [
-            _restart_container(c, c["lastState"]["terminated"], now) for c in statuses
-        ],
-    }
-
-
-def _restart_container(status: Object, ended: Object, now: str) -> Object:
-    return {
-        **status,
-        "ready": True,
-        "started": True,
-        "restartCount": status.get("restartCount", 0) + 1,
-        "lastState": {"terminated": ended},
-        "state": {"running": {"startedAt": now}, "waiting": None},
-    }
-
-
 def restart_pause_ns(status: Object) -> int:
     """How long a container waits before it runs again; not at all after a long run."""
     count = status.get("restartCount", 0)
     return min(BACKOFF_NS << min(count - 1, 5), BACKOFF_NS_MAX) if count else 0
-
-
-def backoff_until_ns(pod: Object) -> int | None:
-    """When its containers run again; None where none waits for that."""
-    found = None
-    for status in pod["status"].get("containerStatuses") or ():
-        state = (status.get("state") or {}).get("waiting") or {}
-        if state.get("reason") == "CrashLoopBackOff":
-            ended = ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
-            found = max(found or 0, (time_ns(ended) or 0) + restart_pause_ns(status))
-    return found
 
 
 def running(pod: Object, node: Object, now_ns: int) -> Object:
@@ -182,20 +135,41 @@ def running(pod: Object, node: Object, now_ns: int) -> Object:
     return status
 
 
-def waiting(pod: Object, node: Object, now_ns: int) -> Object:
+def waiting(
+    pod: Object, node: Object, now_ns: int, missing: Mapping[str, Object] | None = None
+) -> Object:
+    """The status of a pod none of whose containers has started. `missing`: what containers wait for
+    that do not wait for others, by name."""
     now = time_text(now_ns)
-    state = {"waiting": {"reason": "ContainerCreating"}}
-    return {
-        "startTime": now,
+    spec, found = pod["spec"], missing or {}
+    inits = spec.get("initContainers") or ()
+    text = unready([c["name"] for c in spec["containers"]])
+    incomplete = [c["name"] for c in inits if c.get("restartPolicy") != "Always"]
+
+    def told(container: Object, reason: str) -> Object:
+        state = {"waiting": found.get(container["name"]) or {"reason": reason}}
+        return container_status(container, state, False)
+
+    reason = "PodInitializing" if incomplete else "ContainerCreating"
+    status: Object = {
+        "startTime": pod["status"].get("startTime") or now,
         "conditions": [
             pod_condition(pod, "PodReadyToStartContainers", "False", now),
-            pod_condition(pod, "Initialized", "True", now),
-            pod_condition(pod, "Ready", "False", now, "ContainersNotReady"),
-            pod_condition(pod, "ContainersReady", "False", now, "ContainersNotReady"),
+            pod_condition(
+                pod, "Initialized", "False", now, "ContainersNotInitialized",
+                f"containers with incomplete status: [{' '.join(incomplete)}]",
+            )
+            if incomplete
+            else pod_condition(pod, "Initialized", "True", now),
+            pod_condition(pod, "Ready", "False", now, "ContainersNotReady", text),
+            pod_condition(pod, "ContainersReady", "False", now, "ContainersNotReady", text),
         ],
-        "containerStatuses": [container_status(c, state, False) for c in pod["spec"]["containers"]],
+        "containerStatuses": [told(c, reason) for c in spec["containers"]],
         **{k: v for k, v in addresses(node, pod).items() if k.startswith("host")},
-    }
+    }  # fmt: skip
+    if inits:
+        status["initContainerStatuses"] = [told(c, "PodInitializing") for c in inits]
+    return status
 
 
 def resized(status: Object, container: Object, now_ns: int) -> Object:
@@ -218,12 +192,3 @@ def resized(status: Object, container: Object, now_ns: int) -> Object:
                 "state": {"running": {"startedAt": now}},
             }
     return made
-
-
-def since_ns(pod: Object) -> int:
-    """When its containers began, the last time."""
-    for status in pod["status"].get("containerStatuses") or ():
-        started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
-        if started:
-            return time_ns(started) or 0
-    return time_ns(pod["status"].get("startTime")) or 0

@@ -14,10 +14,10 @@ import msgspec
 
 from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import Container
+from stower.model.kubelet_admission import selects
 from stower.model.resources import PODS, amounts, node_room, pod_requests
 from stower.model.taints import Taint, is_tolerated
 from stower.model.times import SECOND_NS
-from stower.sim.kubelet_admission import selects
 from stower.sim.server import Server
 
 UNNEEDED_NS: Final = 600 * SECOND_NS  # --scale-down-unneeded-time, --scale-down-delay-after-add

@@ -24,11 +24,11 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from stower.model.kinds.storage import WAIT_FOR_FIRST_CONSUMER
+from stower.model.kubelet_admission import has_affinity, have_port_conflict, requested
 from stower.model.resources import PODS, Amounts, host_ports, node_room
 from stower.model.selectors import LabelSelector, node_selector_matches
 from stower.model.taints import Taint, is_tolerated
 from stower.sim.device_fit import DeviceFits, Devices
-from stower.sim.kubelet_admission import has_affinity, have_port_conflict, requested
 from stower.sim.server import Change, Server, group_key_of
 from stower.sim.vm_holdings import reserved_amounts
 from stower.state.volumes import claims_of, is_made_for

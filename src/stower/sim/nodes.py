@@ -13,10 +13,10 @@ import msgspec
 
 from stower.framework.events import WatchType
 from stower.model.kinds import Node, Pod
+from stower.model.kubelet_admission import admission_failure
 from stower.model.taints import Taint
 from stower.model.times import SECOND_NS, time_text
 from stower.sim.agenda import Agenda
-from stower.sim.kubelet_admission import admission_failure
 from stower.sim.server import Change, Server
 
 START_NS: Final = (SECOND_NS // 10, 5 * SECOND_NS)

@@ -3,6 +3,7 @@
 import heapq
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from stower.api.optional_kinds import SERVE
@@ -53,13 +54,26 @@ class Cluster:
         self.api.store.visible = self.api.store.revision
         inside = [(r.api_version, r.plural) for r in registry.resources() if r.namespaced]
         self.cluster = read_cluster(document or pools())
-        self.actors = build_controllers(self.cluster, inside, gang_kinds, authority)
+        self._build = partial(build_controllers, self.cluster, inside, gang_kinds, authority)
+        self.actors = self._build()
         configuration = with_group_making(configuration, gang_kinds)
         self.engine: Engine | None = build_engine(configuration, seed=1) if scheduler else None
         self.requests: list[tuple[str, str, int]] = []
         self.failing: list[tuple[str, str]] = []  # method and path of requests that fail once
         self.lagging: set[str] = set()  # kinds of which the actors hear nothing for now
         self.watches: dict[str, Watch] = {}
+        self._list()
+        if self.engine is not None:
+            self._write(self.engine.step(Listed(()), self.now_ns))
+        self.settle()
+
+    def restart(self) -> None:
+        """The actors end, and begin anew with what objects hold."""
+        self.actors = self._build()
+        self._list()
+        self.settle()
+
+    def _list(self) -> None:
         for kind in self.actors.kinds:
             status, listed = self.ask("GET", self.path_to(kind))
             if status == 404 and RESOURCES[kind].optional:
@@ -68,9 +82,6 @@ class Cluster:
             assert 200 == status, listed
             self.actors.handle_list(kind, listed["items"])
             self.watches[kind] = self._watch(kind, listed["metadata"]["resourceVersion"])
-        if self.engine is not None:
-            self._write(self.engine.step(Listed(()), self.now_ns))
-        self.settle()
 
     def _watch(self, kind: str, version: str) -> Watch:
         query = (("watch", "1"), ("resourceVersion", version))

@@ -25,11 +25,12 @@ Examples:
 
   stower actors --kubeconfig .stower/kubeconfig --cluster cluster.yaml
 
-The kubelets run no containers: they simulate image pulls, and pods that start, end (after the time
-of the annotation stower.dev/run-seconds), stop and are resized. The controllers cover Deployments,
-StatefulSets, DaemonSets, Jobs, CronJobs, volumes, disruption budgets, node failures, garbage
-collection and namespaces. `stower up` starts actors with an API server and a scheduler. Do not run
-actors on a real cluster: the cluster has its own kubelets and controllers.
+The kubelets run no containers: they simulate image pulls, and pods that start, end (as annotations
+such as play.stower.dev/CONTAINER and commands say: docs/up.md), stop and are resized. The
+controllers cover Deployments, StatefulSets, DaemonSets, Jobs, CronJobs, volumes, disruption
+budgets, node failures, garbage collection and namespaces. `stower up` starts actors with an API
+server and a scheduler. Do not run actors on a real cluster: the cluster has its own kubelets and
+controllers.
 """
 
 

@@ -4,10 +4,10 @@ from typing import Final
 
 from stower.framework.events import WatchType
 from stower.model.kinds import Node, Pod
+from stower.model.kubelet_admission import NODE_AFFINITY, NODE_PORTS, OUT_OF, TAINTS, requested
 from stower.model.resources import node_room
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
-from stower.sim.kubelet_admission import NODE_AFFINITY, NODE_PORTS, OUT_OF, TAINTS, requested
 from stower.sim.server import Change
 
 # A bind was decided at most so long before it was carried out: on what was there then, a message

@@ -1,12 +1,12 @@
 """Decides as a kubelet does whether a pod that was bound to its node may run there.
 
-Knows one node, the pods that its kubelet has admitted, and the new pod; must not know the
+Knows one node, what the pods that its kubelet has admitted take, and the new pod; must not know the
 scheduler.
 Source: kubelet pkg/kubelet/lifecycle/predicate.go.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from stower.model.derived import Derived
 from stower.model.kinds import Node, Pod
@@ -32,6 +32,28 @@ TAINTS: Final = "TaintToleration"
 NO_EXECUTE: Final = "NoExecute"
 ANY_IP: Final = "0.0.0.0"
 ORDER: Final = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)  # other resources follow, by name
+# What the predicates say (framework/plugins/{nodeaffinity,nodeports,tainttoleration}).
+TEXTS: Final = {
+    NODE_AFFINITY: "node(s) didn't match Pod's node affinity/selector",
+    NODE_PORTS: "node(s) didn't have free ports for the requested pod ports",
+    TAINTS: "node(s) had taints that the pod didn't tolerate",
+}
+
+Ports = tuple[tuple[str, int, str], ...]  # protocol, port, IP
+
+
+class Taken(NamedTuple):
+    """What a pod takes of its node."""
+
+    amounts: Amounts
+    ports: Ports = ()
+
+
+class Rejection(NamedTuple):
+    """Why a pod may not run, as its status says it."""
+
+    reason: str
+    message: str
 
 
 def admission_failure(node: Node, admitted: Iterable[Pod], pod: Pod) -> str:
@@ -39,37 +61,61 @@ def admission_failure(node: Node, admitted: Iterable[Pod], pod: Pod) -> str:
 
     admitted: the other pods of the node that have not ended.
     """
-    others = [*admitted]
-    lacking = lacking_resource(node, others, pod)
-    if lacking:
-        return f"{OUT_OF}{lacking}"
+    taken = Taken(requested(pod), host_ports(pod))
+    others = (Taken(requested(other), host_ports(other)) for other in admitted)
+    found = rejection(node, others, pod, taken)
+    return found.reason if found is not None else ""
+
+
+def rejection(node: Node, others: Iterable[Taken], pod: Pod, taken: Taken) -> Rejection | None:
+    """Returns why the pod may not run beside others, or None. `taken`: what it would take.
+
+    Raises InvalidObject for quantities of the node that are none.
+    """
+    there = [*others]
+    lacking = lacking_resource(node, there, taken.amounts)
+    if lacking is not None:
+        name, asked, used, room = lacking
+        message = (
+            f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, "
+            f"capacity: {room}"
+        )
+        return Rejection(f"{OUT_OF}{name}", message)
     if not has_affinity(node, pod):
-        return NODE_AFFINITY
-    if any(have_port_conflict(other, pod) for other in others):
-        return NODE_PORTS
+        return _failed(NODE_AFFINITY)
+    if any(have_conflict(taken.ports, other.ports) for other in there):
+        return _failed(NODE_PORTS)
     taints = (taint for taint in node.spec.taints or () if taint.effect == NO_EXECUTE)
     if not all(is_tolerated(pod.spec.tolerations or (), taint) for taint in taints):
-        return TAINTS
-    return ""
+        return _failed(TAINTS)
+    return None
 
 
-def lacking_resource(node: Node, others: Iterable[Pod], pod: Pod) -> str:
-    """Returns the first resource of which the node has too little for the pod, or "".
+def _failed(predicate: str) -> Rejection:
+    return Rejection(predicate, f"Predicate {predicate} failed: {TEXTS[predicate]}")
+
+
+def lacking_resource(
+    node: Node, others: Iterable[Taken], wanted: Amounts
+) -> tuple[str, int, int, int] | None:
+    """Returns the first resource of which the node has too little: its name, what is wanted, used
+    and there; or None. CPU in thousandths.
 
     Extended resources that the node does not have at all are no concern of a kubelet.
     """
     room = node_room(node.status.allocatable)
-    want = {**requested(pod), PODS: 1}
+    want = {**wanted, PODS: 1}
     used: Amounts = {}
     for other in others:
-        for name, amount in {**requested(other), PODS: 1}.items():
+        for name, amount in other.amounts.items():
             used[name] = used.get(name, 0) + amount
+        used[PODS] = used.get(PODS, 0) + 1
     for name in sorted(want, key=lambda name: (ORDER.index(name) if name in ORDER else 9, name)):
         if not want[name] or (is_extended(name) and name not in room):
             continue
         if want[name] + used.get(name, 0) > room.get(name, 0):
-            return name
-    return ""
+            return name, want[name], used.get(name, 0), room.get(name, 0)
+    return None
 
 
 def requested(pod: Pod) -> Amounts:
@@ -78,10 +124,15 @@ def requested(pod: Pod) -> Amounts:
 
 
 def _find_requested(pod: Pod) -> Amounts:
+    return requested_amounts(pod, use_status=True)
+
+
+def requested_amounts(pod: Pod, use_status: bool) -> Amounts:
+    """As `requested`; `use_status` as of `pod_requests`."""
     claim = pod.status.extended_resource_claim_status
     by_devices = {m.resource_name for m in claim.request_mappings} if claim is not None else ()
     taken = pod.status.node_allocatable_resource_claim_statuses or ()
-    found = amounts(pod_requests(pod, use_status=True, claimed=taken))
+    found = amounts(pod_requests(pod, use_status=use_status, claimed=taken))
     return {name: amount for name, amount in found.items() if name not in by_devices}
 
 
@@ -105,8 +156,13 @@ def selects(pod: Pod, labels: Mapping[str, str], name: str) -> bool:
 
 def have_port_conflict(pod: Pod, other: Pod) -> bool:
     """Returns whether both pods take the same host port on overlapping addresses."""
+    return have_conflict(host_ports(pod), host_ports(other))
+
+
+def have_conflict(ports: Ports, others: Ports) -> bool:
+    """Returns whether two sets of ports share one on overlapping addresses."""
     return any(
         (protocol, port) == (protocol_too, port_too) and (ANY_IP in (ip, ip_too) or ip == ip_too)
-        for protocol, port, ip in host_ports(pod)
-        for protocol_too, port_too, ip_too in host_ports(other)
+        for protocol, port, ip in ports
+        for protocol_too, port_too, ip_too in others
     )
