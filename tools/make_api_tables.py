@@ -1,10 +1,10 @@
 """Make the API tables of the package: `make_api_tables.py DATA OUTPUT`.
 
 DATA is a folder with the API description of a Kubernetes API server: openapi-v2-definitions,
-openapi-v2-operations, discovery, table-columns and protobuf-fields, each .json.gz. Three facts are
+openapi-v2-operations, discovery, table-columns and protobuf-fields, each .json.gz. Four facts are
 in none of these files and come from tools/api_facts.json: which scalars are pointers (a zero is
-then kept), which structs and times are values (then they are always present), and the descriptions
-of printed columns.
+then kept), which structs and times are values (then they are always present), the descriptions
+of printed columns, and the protobuf messages of kube-aggregator.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def make(folder: Path) -> dict[str, Any]:
         "fields": facts["fields"],
         "discovery": discovery,
         "columns": columns,
-        "protobuf": reachable(messages),
+        "protobuf": {**reachable(messages), **facts["protobuf"]},
     }
 
 

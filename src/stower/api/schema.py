@@ -21,11 +21,15 @@ from stower.model.times import micro_time, seconds_time
 Value = Any
 INT32: Final = (-(2**31), 2**31 - 1)
 INT64: Final = (-(2**63), 2**63 - 1)
+EXPONENT_MIN: Final = 1e21  # Go prints smaller whole floats as integers
 PREFIX: Final = "#/definitions/"
 # Types whose amounts keep what they say below a thousandth: only core resource lists are rounded.
 EXACT: Final = "io.k8s.api.resource."
-RAW: Final = ("RawExtension", "FieldsV1", "JSON", "JSONSchemaPropsOrArray",
-              "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray")  # fmt: skip
+RAW: Final = ("RawExtension", "FieldsV1", "JSON")
+JSON_SCHEMA: Final = "JSONSchemaProps"
+SCHEMA_OR_BOOL: Final = f"{JSON_SCHEMA}OrBool"
+SCHEMA_OR_SCHEMAS: Final = f"{JSON_SCHEMA}OrArray"
+SCHEMA_OR_STRINGS: Final = f"{JSON_SCHEMA}OrStringArray"
 
 
 class BadValueError(Exception):
@@ -74,7 +78,7 @@ class Type:
     """One type: a struct, map, list or scalar, and how lists and maps of it merge."""
 
     __slots__ = ("atomic", "clean", "fields", "form", "go_name", "items", "list_type", "map_keys",
-                 "name")  # fmt: skip
+                 "name", "schema")  # fmt: skip
 
     def __init__(self, form: str, go_name: str) -> None:
         self.form = form  # struct, map, list, scalar or any
@@ -86,6 +90,7 @@ class Type:
         self.list_type = "atomic"
         self.map_keys: tuple[str, ...] = ()
         self.atomic = False
+        self.schema: Type | None = None  # what values are unless they are something simpler
 
     def get_field_type(self, name: str) -> "Type | None":
         """The type of a field or of an entry; of a struct that keeps unknown fields, `items` is
@@ -153,6 +158,8 @@ def _integer(low: int, high: int, name: str) -> Clean:
 def _number(value: Value, reading: Reading) -> Value:
     if type(value) is not int and type(value) is not float:
         raise BadValueError(word(value), "float64")
+    if type(value) is float and value.is_integer() and abs(value) < EXPONENT_MIN:
+        return int(value)
     return value
 
 
@@ -255,11 +262,16 @@ class Schema:
             kind.clean = scalar[1]
         elif short in RAW:
             kind = Type("any", f"runtime.{short}")
+        elif short in (SCHEMA_OR_BOOL, SCHEMA_OR_SCHEMAS, SCHEMA_OR_STRINGS):
+            kind = Type("any", f"{version}.{short}")
         else:
             kind = Type("struct", f"{version}.{short}")
         kind.name = name
         self._types[name] = kind  # before its fields: types refer to themselves
-        if kind.form == "struct":
+        if short.startswith(f"{JSON_SCHEMA}Or"):
+            kind.schema = self.type_of(f"{name.rpartition('.')[0]}.{JSON_SCHEMA}")
+            kind.clean = _schema_or_other(kind.schema, short)
+        elif kind.form == "struct":
             kind.atomic = definition.get("x-kubernetes-map-type") == "atomic"
             required = definition.get("required", ())
             facts = self._facts.get(name, {})
@@ -412,6 +424,29 @@ def _map(kind: Type, rounds: bool) -> Clean:
                 error.path.append(name)
                 raise
         return out
+
+    return clean
+
+
+def _schema_or_other(schema: Type, short: str) -> Clean:
+    """Reads a JSON schema or what may stand in its place. Unknown fields within are dropped and
+    not counted: upstream's strict decoding does not look there. Source: apiextensions
+    v1/marshal.go."""
+
+    def clean(value: Value, reading: Reading) -> Value:
+        own = Reading()
+        found = None
+        if type(value) is dict:
+            found = schema.clean(value, own)
+        elif short == SCHEMA_OR_BOOL:
+            if type(value) is not bool:
+                raise BadValueError("", "", "boolean or JSON schema expected")
+            found = value
+        elif type(value) is list and value:
+            one = schema.clean if short == SCHEMA_OR_SCHEMAS else _string
+            found = [one(_zero_item(schema) if v is None else v, own) for v in value]
+        reading.keys += own.keys
+        return found
 
     return clean
 

@@ -6,6 +6,7 @@ runtime/serializer/protobuf.
 """
 
 import base64
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from stower.api.registry import Registry
-from stower.api.schema import Type
+from stower.api.schema import SCHEMA_OR_BOOL, SCHEMA_OR_SCHEMAS, SCHEMA_OR_STRINGS, Type
 from stower.model.times import SECOND_NS, time_text
 
 Object = dict[str, Any]
@@ -151,17 +152,33 @@ def flat(name: str) -> str:
     return name.replace(".", "_").replace("-", "_")
 
 
+@lru_cache(maxsize=4096)
+def _json_name(kind: Type, name: str) -> str | None:
+    """The JSON name of a field of a message; None: it is an embedded struct's.
+
+    Most are the same. Upstream's generator takes some from Go (aPIGroup, Webhooks), and those of
+    JSON Schema without their punctuation (xKubernetesListType, ref).
+    """
+    if name in kind.fields:
+        return name
+    return next((n for n in kind.fields if _letters(n) == _letters(name)), None)
+
+
+def _letters(name: str) -> str:
+    return name.lstrip("$").replace("-", "").lower()
+
+
 def _struct(message: Message, kind: Type | None) -> Object:
     """The fields that are set; an embedded struct's become the struct's own."""
     item: Object = {}
     for field, value in message.ListFields():
-        inner = kind.fields.get(field.name) if kind is not None else None
-        if inner is None and field.message_type is not None and not field.is_repeated:
+        name = _json_name(kind, field.name) if kind is not None else None
+        if name is None and field.message_type is not None and not field.is_repeated:
             item |= _struct(value, kind)
-        elif inner is not None:
-            made = _value(field, value, inner.type)
+        elif name is not None and kind is not None:
+            made = _value(field, value, kind.fields[name].type)
             if made is not None:
-                item[field.name] = made
+                item[name] = made
     return item
 
 
@@ -189,6 +206,8 @@ def _convert_value(value: Any, kind: Type | None) -> Any:
         return text if name == "Time" else text[:-1] + f".{found.nanos // 1000:06d}Z"
     if name == "IntOrString":
         return found.strVal if found.type == 1 else found.intVal
+    if kind is not None and kind.schema is not None:
+        return _schema_or_other(found, name, kind.schema)
     if kind is not None and kind.form == "any":
         raw = found.Raw if name == "FieldsV1" else found.raw
         try:
@@ -198,3 +217,14 @@ def _convert_value(value: Any, kind: Type | None) -> Any:
     if kind is not None and kind.form == "list":
         return [_convert_value(v, kind.items) for v in found.items]
     return _struct(value, kind)
+
+
+def _schema_or_other(message: Any, name: str, schema: Type) -> Any:
+    """A JSON schema, or what may stand for one. Source: apiextensions v1/marshal.go."""
+    if name == SCHEMA_OR_SCHEMAS and message.jSONSchemas:
+        return [_struct(inner, schema) for inner in message.jSONSchemas]
+    if name == SCHEMA_OR_STRINGS and message.property:
+        return [*message.property]
+    if message.HasField("schema"):
+        return _struct(message.schema, schema)
+    return message.allows if name == SCHEMA_OR_BOOL else None
