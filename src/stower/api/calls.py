@@ -57,6 +57,16 @@ class Call:
             raise self.not_found()
         return found
 
+    def decode(self, record: Record) -> Object:
+        """Returns a copy of a stored object, as the version of the path has it."""
+        item, custom = record.decode(), self.resource.custom
+        return custom.show(item) if custom is not None and custom.converts else item
+
+    def as_stored(self, item: Object) -> Object:
+        """Returns an object of the path's version as it is stored."""
+        custom = self.resource.custom
+        return item if custom is None else custom.store(item)
+
     def not_found(self) -> ApiError:
         """Returns the error for an object that does not exist (404)."""
         return not_found(self.resource.group, self.resource.plural, self.name)

@@ -1,6 +1,7 @@
 """Converts objects between a served version and the stored version of their kind.
 
-events.k8s.io Events are stored as core Events, HorizontalPodAutoscalers of version 1 as version 2.
+events.k8s.io Events are stored as core Events, HorizontalPodAutoscalers of version 1 as version 2;
+custom resources as custom_resources.py says.
 Source: pkg/apis/events/v1/conversion.go, pkg/apis/autoscaling/v1/conversion.go, Kubernetes 1.36.
 """
 
@@ -147,6 +148,8 @@ _CONVERTED: Final[dict[tuple[str, str, str], tuple[Conversion, Conversion]]] = {
 
 def out_of_store(resource: Resource) -> Conversion | None:
     """How a stored object becomes one of this version; None: it is one."""
+    if (custom := resource.custom) is not None:
+        return custom.show if custom.converts else None
     found = _CONVERTED.get((resource.group, resource.version, resource.plural))
     return found[1] if found is not None else None
 

@@ -1,8 +1,9 @@
 """Serves custom resources: each served version of a CustomResourceDefinition becomes a Resource.
 
 Structural schemas prune, fill in defaults and validate; printer columns, status and scale
-subresources work; versions differ in name only (conversion None). Rules in CEL are not evaluated.
-Source: apiextensions-apiserver, Kubernetes 1.36.
+subresources work. Objects are stored as the storage version's schema prunes them, and shown with
+its defaults, as the schema of the version that is asked for prunes them. Source:
+apiextensions-apiserver pkg/apiserver/customresource_handler.go, Kubernetes 1.36.
 """
 
 import copy
@@ -10,25 +11,16 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from stower.api.calls import Call
-from stower.api.context import Context
 from stower.api.custom_schema import (
     list_faults,
-    pattern_faults,
     pruned,
     published,
     type_of,
+    undocumented,
     unknown,
     value_faults,
 )
-from stower.api.errors import (
-    FORBIDDEN,
-    INVALID,
-    REQUIRED,
-    FieldError,
-    bad_request,
-    unsupported,
-)
+from stower.api.errors import FieldError, bad_request
 from stower.api.hooks import Hooks
 from stower.api.printers.parts import format_age
 from stower.api.registry import Registry, Resource
@@ -38,12 +30,10 @@ from stower.model.integers import parse_decimal
 from stower.model.times import age
 
 Object = dict[str, Any]
-KEY: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
+WEBHOOK: Final = "Webhook"
 VERBS: Final = (
     "delete", "deletecollection", "get", "list", "patch", "create", "update", "watch",
 )  # fmt: skip
-PROTECTED_GROUPS: Final = (".k8s.io", ".kubernetes.io")
-APPROVED: Final = "api-approved.kubernetes.io"
 SERVED_SUBRESOURCES: Final = ("status", "scale")
 NAME_TEXT: Final = (
     "Name must be unique within a namespace. Is required when creating resources, although some "
@@ -68,11 +58,17 @@ class CustomVersion:
 
     def __init__(self, definition: Object, version: Object, registry: Registry) -> None:
         spec = definition["spec"]
+        self._stored_schema = _schema_of(storage_version(spec))
+        # Objects may have been stored when the schema was another one.
+        self.converts: bool = not spec.get("preserveUnknownFields") and (
+            definition["metadata"].get("generation", 1) > 1
+            or _schema_of(version) != self._stored_schema
+        )
         self.kind: str = spec["names"]["kind"]
         self.api_version = f"{spec['group']}/{version['name']}"
         reverse = ".".join(reversed(spec["group"].split(".")))
         self.definition = f"{reverse}.{version['name']}.{self.kind}"
-        self.schema: Object = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        self.schema: Object = _schema_of(version)
         self.keeps_unknown = bool(spec.get("preserveUnknownFields"))
         parts = version.get("subresources") or {}
         self.has_status = "status" in parts
@@ -124,9 +120,23 @@ class CustomVersion:
         kept = copy.deepcopy(body) if self.keeps_unknown else pruned(self.schema, body)
         return {"metadata": cleaned, **kept}, tuple(found)
 
+    def show(self, item: Object) -> Object:
+        """Returns a stored object as this version has it; the object itself is not changed."""
+        made = pruned(self._stored_schema, _body(item))
+        if self.schema != self._stored_schema:
+            made = pruned(self.schema, made, fills=False)
+        return {"metadata": item.get("metadata"), **made}
+
+    def store(self, item: Object) -> Object:
+        """Returns an object of this version as it is stored."""
+        if self.schema == self._stored_schema:
+            return item
+        made = pruned(self._stored_schema, _body(item), fills=False)
+        return {"metadata": item["metadata"], **made}
+
     def faults(self, item: Object) -> list[FieldError]:
         """What the schema has against the object."""
-        body = {k: v for k, v in item.items() if k != "metadata"}
+        body = _body(item)
         found = list(value_faults(self.schema, body, "", top=True))
         return found or list(list_faults(self.schema, body, ""))
 
@@ -153,6 +163,32 @@ class CustomVersion:
         group, _, version = self.api_version.rpartition("/")
         return published(self.schema, prefix, {"group": group, "version": version,
                                                "kind": self.kind})  # fmt: skip
+
+
+def _body(item: Object) -> Object:
+    return {name: value for name, value in item.items() if name != "metadata"}
+
+
+def _schema_of(version: Object) -> Object:
+    return (version.get("schema") or {}).get("openAPIV3Schema") or {}
+
+
+def storage_version(spec: Object) -> Object:
+    """The version of a definition's spec in which objects are stored."""
+    found: Object = next((v for v in spec.get("versions") or () if v.get("storage")), {})
+    return found
+
+
+def unconverted(spec: Object) -> list[str]:
+    """The names of served versions that only a webhook could convert to the storage version."""
+    if (spec.get("conversion") or {}).get("strategy") != WEBHOOK:
+        return []
+    stored = undocumented(_schema_of(storage_version(spec)))
+    return [
+        version["name"]
+        for version in spec.get("versions") or ()
+        if version.get("served") and undocumented(_schema_of(version)) != stored
+    ]
 
 
 def at_path(item: Any, path: str) -> Any:
@@ -189,166 +225,6 @@ def _get_condition_status(value: Any, path: str) -> Any:
     return None
 
 
-# Definitions
-
-
-def prepare(call: Call, item: Object) -> None:
-    """Names that follow from others, and the status of a definition that is accepted at once."""
-    spec = item["spec"]
-    names = spec["names"]
-    kind = names.get("kind") or ""
-    if not names.get("singular"):
-        names["singular"] = kind.lower()
-    if not names.get("listKind") and kind:
-        names["listKind"] = f"{kind}List"
-    spec.setdefault("conversion", {"strategy": "None"})
-    _accept(call, item)
-
-
-def prepare_update(call: Call, new: Object, old: Object) -> None:
-    """The same for a changed one."""
-    prepare(call, new)
-
-
-def _accept(call: Call, item: Object) -> None:
-    spec = item["spec"]
-    status = item.get("status") or {}
-    before = {c["type"]: c for c in status.get("conditions") or ()}
-    conditions = []
-    for kind, reason, text in (
-        ("NamesAccepted", "NoConflicts", "no conflicts found"),
-        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-    ):
-        made = {
-            "type": kind,
-            "status": "True",
-            "lastTransitionTime": call.now,
-            "reason": reason,
-            "message": text,
-        }
-        conditions.append(before.get(kind, made))
-    storage = [v["name"] for v in spec.get("versions") or () if v.get("storage")]
-    kept = status.get("storedVersions") or []
-    item["status"] = {
-        "conditions": conditions,
-        "acceptedNames": dict(spec["names"]),
-        "storedVersions": [*kept, *(name for name in storage if name not in kept)],
-    }
-
-
-def new_faults(call: Call, item: Object) -> list[FieldError]:
-    """What is wrong with a definition that is created."""
-    spec = item["spec"]
-    group, plural = spec.get("group", ""), (spec.get("names") or {}).get("plural", "")
-    registry = call.context.registry
-    found = list(_faults(item))
-    if registry.is_built_in(group, plural) and (group, plural) not in registry.native:
-        text = f"{plural}.{group} is a resource of this server itself"
-        found.append(FieldError(FORBIDDEN, "spec.names.plural", None, text))
-    annotations = item["metadata"].get("annotations") or {}
-    if f".{group}".endswith(PROTECTED_GROUPS) and not annotations.get(APPROVED):
-        text = f'protected groups must have approval annotation "{APPROVED}"'
-        found.append(FieldError(REQUIRED, f"metadata.annotations[{APPROVED}]", "", text))
-    return found
-
-
-def faults(item: Object) -> list[FieldError]:
-    """What is wrong with a definition."""
-    return list(_faults(item))
-
-
-def _faults(item: Object) -> Iterator[FieldError]:
-    spec = item["spec"]
-    names, versions = spec.get("names") or {}, spec.get("versions") or []
-    group = spec.get("group", "")
-    plural = names.get("plural", "")
-    wanted = f"{plural}.{group}"
-    if item["metadata"].get("name") != wanted:
-        text = 'must be spec.names.plural+"."+spec.group'
-        yield FieldError(INVALID, "metadata.name", item["metadata"].get("name", ""), text)
-    if not group:
-        yield FieldError(REQUIRED, "spec.group")
-    elif "." not in group:
-        text = "should be a domain with at least one dot"
-        yield FieldError(INVALID, "spec.group", group, text)
-    if spec.get("scope") not in ("Cluster", "Namespaced"):
-        yield unsupported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
-    for field in ("plural", "kind"):
-        if not names.get(field):
-            yield FieldError(REQUIRED, f"spec.names.{field}")
-    if sum(bool(v.get("storage")) for v in versions) != 1:
-        text = "must have exactly one version marked as storage version"
-        yield FieldError(INVALID, "spec.versions", [v.get("name") for v in versions], text)
-    for i, version in enumerate(versions):
-        schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        at = f"spec.versions[{i}].schema.openAPIV3Schema"
-        if schema is None:
-            yield FieldError(REQUIRED, at, "", "schemas are required")
-        else:
-            structural = list(_structural(schema, at))
-            yield from structural
-            if not structural:  # which bounds the depth
-                yield from pattern_faults(schema, at)
-    if (spec.get("conversion") or {}).get("strategy", "None") != "None":
-        text = "this server supports only the strategy None: it calls no conversion webhooks"
-        yield FieldError(FORBIDDEN, "spec.conversion.strategy", None, text)
-
-
-def _structural(schema: Object, path: str, depth: int = 0) -> Iterator[FieldError]:
-    """Every part of a schema has a type, unless it keeps anything."""
-    free = schema.get("x-kubernetes-int-or-string") or schema.get(
-        "x-kubernetes-preserve-unknown-fields"
-    )
-    if not schema.get("type") and not free:
-        text = "must not be empty for specified object fields"
-        yield FieldError(REQUIRED, f"{path}.type", "", text)
-    if depth > 60:
-        yield FieldError(FORBIDDEN, path, None, "must not be nested more than 60 levels deep")
-        return
-    for name, inner in (schema.get("properties") or {}).items():
-        if depth == 0 and name in ("metadata", "kind", "apiVersion"):
-            continue
-        yield from _structural(inner, f"{path}.properties[{name}]", depth + 1)
-    for field in ("items", "additionalProperties"):
-        inner = schema.get(field)
-        if isinstance(inner, dict):
-            yield from _structural(inner, f"{path}.{field}", depth + 1)
-        elif inner is not None and not (field == "additionalProperties" and inner is True):
-            yield FieldError(FORBIDDEN, f"{path}.{field}", None, f"{field} must be a schema object")
-
-
-def on_definition_change(call: Call, item: Object | None) -> None:
-    """A definition is stored, or gone: serve what it says."""
-    if item is None:
-        group, plural = _names(call.name)
-        if call.context.registry.is_built_in(group, plural):
-            return
-        call.context.registry.remove(group, plural)
-        store = call.context.store
-        collection = store.collection((group, plural))
-        for key in list(collection.records):
-            store.remove(collection, key, collection.records[key].decode())
-        call.context.on_resource_change()
-    else:
-        serve(call.context, item)
-
-
-def _names(name: str) -> tuple[str, str]:
-    plural, _, group = name.partition(".")
-    return group, plural
-
-
-def serve(context: Context, definition: Object) -> None:
-    """Serve the resources of a definition, unless they are served whatever definitions say."""
-    group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
-    if context.registry.is_built_in(group, plural):
-        return
-    context.registry.remove(group, plural)
-    for resource in resources_of(definition, context.registry):
-        context.registry.add(resource)
-    context.on_resource_change()
-
-
 def resources_of(
     definition: Object,
     registry: Registry,
@@ -357,8 +233,9 @@ def resources_of(
     """A resource for each version of a definition that is served."""
     spec = definition["spec"]
     names, group = spec["names"], spec["group"]
+    skipped = unconverted(spec)
     for version in spec.get("versions") or ():
-        if not version.get("served"):
+        if not version.get("served") or version["name"] in skipped:
             continue
         custom = make(definition, version, registry)
         kind = {"group": group, "version": version["name"], "kind": names["kind"]}

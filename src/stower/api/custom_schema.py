@@ -87,17 +87,23 @@ def _type(schema: Object) -> Type:
     return kind
 
 
+_ANY: Final = {"x-kubernetes-preserve-unknown-fields": True}
+
+
 def _get_field_schema(schema: Object, name: str) -> Object | None:
     """The schema of a field; None: there is none."""
     found: Object | None = (schema.get("properties") or {}).get(name)
     if found is not None:
         return found
+    if schema.get("x-kubernetes-embedded-resource") and name in TOP:
+        return _ANY
     extra = schema.get("additionalProperties")
     return extra if isinstance(extra, dict) else {} if extra is True else None
 
 
-def pruned(schema: Object, value: Any) -> Any:
-    """The value without unknown fields, with defaults; nulls that may not be are absent."""
+def pruned(schema: Object, value: Any, fills: bool = True) -> Any:
+    """The value without unknown fields; nulls that may not be are absent. `fills`: with defaults
+    for fields that are absent."""
     if isinstance(value, dict):
         keeps = schema.get("x-kubernetes-preserve-unknown-fields")
         made: Object = {}
@@ -109,8 +115,8 @@ def pruned(schema: Object, value: Any) -> Any:
             elif inner is None and not below.get("nullable"):
                 continue
             else:
-                made[name] = pruned(below, inner)
-        for name, below in (schema.get("properties") or {}).items():
+                made[name] = pruned(below, inner, fills)
+        for name, below in (schema.get("properties") or {}).items() if fills else ():
             if name not in made and "default" in below:
                 made[name] = copy.deepcopy(below["default"])
                 made[name] = pruned(below, made[name])
@@ -119,7 +125,7 @@ def pruned(schema: Object, value: Any) -> Any:
         items = schema.get("items") or {}
         if items.get("type") in SCALARS and not any(isinstance(v, dict | list) for v in value):
             return value[:]
-        return [pruned(items, v) for v in value]
+        return [pruned(items, v, fills) for v in value]
     return value
 
 
@@ -158,6 +164,24 @@ def keep_types(schema: Object) -> Object:
         if name in schema:
             inner = schema[name]
             made[name] = keep_types(inner) if isinstance(inner, dict) else inner
+    return made
+
+
+_DOCUMENTATION: Final = ("description", "title", "example", "externalDocs", "id")
+
+
+def undocumented(schema: Object) -> Object:
+    """The schema without what is for readers."""
+    made = {name: value for name, value in schema.items() if name not in _DOCUMENTATION}
+    for name in ("properties", "patternProperties", "definitions"):
+        if name in made:
+            made[name] = {n: undocumented(inner) for n, inner in made[name].items()}
+    for name in ("items", "additionalProperties", "not"):
+        if isinstance(made.get(name), dict):
+            made[name] = undocumented(made[name])
+    for name in ("allOf", "anyOf", "oneOf"):
+        if name in made:
+            made[name] = [undocumented(inner) for inner in made[name]]
     return made
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from stower.api import custom_resources, devices, escalation, pods
+from stower.api import custom_definitions, devices, escalation, pods
 from stower.api.calls import Call
 from stower.api.errors import FieldError
 from stower.api.hooks import Hooks, Prepare
@@ -27,6 +27,7 @@ from stower.api.validation import (
     storage,
     warnings,
 )
+from stower.api.validation import custom_definitions as definition_rules
 from stower.api.validation import pods as rules
 from stower.model.integers import parse_decimal
 
@@ -450,12 +451,14 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         validate_update=_change(cluster_kinds.secret_update),
     ),
     ("", "services"): Hooks(prepare_create=_new_service, prepare_update=_changed_service),
-    custom_resources.KEY: Hooks(
-        prepare_create=custom_resources.prepare,
-        prepare_update=custom_resources.prepare_update,
-        validate_create=custom_resources.new_faults,
-        validate_update=lambda call, new, old: custom_resources.faults(new),
-        after=custom_resources.on_definition_change,
+    custom_definitions.KEY: Hooks(
+        prepare_create=custom_definitions.prepare,
+        prepare_update=custom_definitions.prepare_update,
+        validate_create=custom_definitions.new_faults,
+        validate_update=_change(definition_rules.update_faults),
+        validate_status=lambda call, new, old: list(definition_rules.status_faults(new)),
+        warnings=custom_definitions.warnings,
+        after=custom_definitions.on_definition_change,
     ),
     ("apps", "daemonsets"): Hooks(
         prepare_create=_new_daemon_set,

@@ -114,7 +114,8 @@ def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Trans
 
     def transform(old: Object) -> Object:
         shown = old
-        if (converter := conversion.out_of_store(resource)) is not None:
+        converter = conversion.out_of_store(resource)
+        if converter is not None and resource.custom is None:
             shown = converter(old)
         full = {"kind": resource.kind, "apiVersion": resource.api_version, **shown}
         try:
@@ -260,7 +261,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
         return create_object(
             call, item, options, warnings, {manager: fields_v1.Entry(call.now, wanted)}
         )
-    old = record.decode()
+    old = call.decode(record)
     applied = dict(config.items())
     meta = dict(applied.get("metadata") or {})
     sent_version = meta.pop("resourceVersion", None)

@@ -36,7 +36,7 @@ def encode_item(resource: Resource, raw: bytes) -> bytes:
     Items of built-in kinds have no kind and apiVersion; items of custom resources have both.
     """
     if resource.custom is not None:
-        return object_head(resource) + raw[1:]
+        return encode_object(resource, raw)
     converter = conversion.out_of_store(resource)
     return raw if converter is None else encode(converter(_decode(raw)))
 
@@ -60,11 +60,14 @@ def table(
     rows = []
     converter = conversion.out_of_store(resource)
     for item in items:
+        if resource.custom is not None and converter is not None:
+            item = converter(item)
         row: Object = {"cells": _cells(resource, item, now_ns)}
         if form.include == "Metadata":
             row["object"] = partial_metadata(item, form)
         elif form.include == "Object":
-            shown = converter(item) if converter is not None else item
+            converts = resource.custom is None and converter is not None
+            shown = converter(item) if converts and converter is not None else item
             row["object"] = {
                 "kind": resource.kind,
                 "apiVersion": resource.api_version,

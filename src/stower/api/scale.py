@@ -43,7 +43,7 @@ COLUMNS: Final = (
 def handle(call: Call) -> Response:
     """GET, PUT or PATCH of an object's Scale."""
     record = call.record()
-    shown = scale_of(call, record.decode())
+    shown = scale_of(call, call.decode(record))
     if call.request.info.verb == "get":
         return _respond(call, shown)
     if call.request.info.verb == "update":

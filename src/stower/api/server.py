@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from stower.api import (
     content_negotiation,
-    custom_resources,
+    custom_definitions,
     deletion,
     discovery,
     patch_requests,
@@ -120,8 +120,8 @@ class Api:
 
     def restore(self) -> None:
         """Serves the custom resources whose definitions were loaded into the store."""
-        for record in self.store.collection(custom_resources.KEY).records.values():
-            custom_resources.serve(self.context, record.decode())
+        for record in self.store.collection(custom_definitions.KEY).records.values():
+            custom_definitions.serve(self.context, record.decode())
 
     def bootstrap(self, now_ns: int) -> None:
         """Creates the built-in objects that are missing."""

@@ -116,7 +116,9 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"): _POLICY,
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies"): _POLICY,
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"): _POLICY,
-    ("apiextensions.k8s.io", "customresourcedefinitions"): _APPS,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): replace(
+        _APPS, update_needs_version=True
+    ),
     ("apiregistration.k8s.io", "apiservices"): Strategy(status=True),
 }
 

@@ -107,10 +107,10 @@ def add(
         raise _make_exists_error(call, taken, generated)
     extra = hooks.warnings(call, item) if hooks.warnings is not None else []
     if options.dry_run:
-        return _encode_unstored(call, key, item, allowance=0), extra
+        return _encode_unstored(call, key, call.as_stored(item), allowance=0), extra
     if version != "0" and parse_decimal(version, bits=64) is not None:
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
-    record = call.context.store.put(call.collection, key, item, allowance=0)
+    record = call.context.store.put(call.collection, key, call.as_stored(item), allowance=0)
     admission.settle(call, usage)
     if hooks.after is not None:
         hooks.after(call, item)
@@ -257,7 +257,7 @@ def alter(
     managers: fields_v1.Managers | None = None,
 ) -> tuple[bytes, list[str]]:
     """Change an object by a function of its present state; its new bytes, and warnings."""
-    old = record.decode()
+    old = call.decode(record)
     new = transform(old)
     meta: Object = new["metadata"]
     _check_versions(call, record, old, meta, put)
@@ -306,6 +306,7 @@ def _store(
     if is_same(new, old):
         return record.raw
     allowance = STATUS_ALLOWANCE if call.subresource == "status" else 0
+    new = call.as_stored(new)
     if options.dry_run:
         return _encode_unstored(call, record.key, new, allowance)
     store = call.context.store
