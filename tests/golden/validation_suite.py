@@ -80,6 +80,10 @@ def outcome(case: Object) -> tuple[list[FieldError], Object | None]:
     hooks = kinds.hooks_of(resource)
     new = cleaned(call, item)
     meta = new["metadata"]
+    if case["kind"] == "Pod":  # recorded with the gate of groups off, which is on in ours
+        before = (case.get("old") or {}).get("spec") or {}
+        if "schedulingGroup" not in before:
+            new["spec"].pop("schedulingGroup", None)
     if operation == "create":
         meta.update(uid="u", creationTimestamp=call.now)
         if call.strategy.generation or call.strategy.generation_once:
@@ -88,7 +92,8 @@ def outcome(case: Object) -> tuple[list[FieldError], Object | None]:
         if hooks.prepare_create is not None:
             hooks.prepare_create(call, new)
         faults = hooks.validate_create(call, new) if hooks.validate_create is not None else []
-        faults += new_metadata_errors(meta, resource.namespaced, call.strategy.name_faults)
+        if not faults or not call.strategy.metadata_last:
+            faults += new_metadata_errors(meta, resource.namespaced, call.strategy.name_faults)
         return faults, new
     old = cleaned(call, case["old"])
     keep_server_fields(old["metadata"], meta)
@@ -130,15 +135,15 @@ def validation(case: Object) -> Iterator[str]:
     except (BadValueError, ApiError) as error:
         faults, stored = [FieldError("FieldValueInvalid", "", str(error))], None
     ours = {(f.type, f.field) for f in faults}
-    expect = case["expect"]
+    expect, kept = case["expect"], case.get("stored")
     if kind in WITH_ALL_GATES:
-        expect = case.get("expectAllGates", expect)
+        expect, kept = case.get("expectAllGates", expect), case.get("storedAllGates", kept)
     theirs = {(e["type"], e["field"]) for e in expect}
     counts[kind, "cases"] += 1
     counts[kind, "fields"] += ours == theirs
     if not theirs:
         counts[kind, "valid"] += 1
-        same = stored is not None and not faults and same_stored(stored, case["stored"])
+        same = stored is not None and not faults and same_stored(stored, kept)
         counts[kind, "stored"] += same
     if bool(ours) != bool(theirs):
         word = "valid" if not ours else "invalid"

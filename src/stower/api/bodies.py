@@ -11,6 +11,7 @@ from stower.api.byte_cache import ByteCache, encode
 from stower.api.calls import Call
 from stower.api.defaults import TIMED
 from stower.api.errors import ApiError, bad_request
+from stower.api.go_json import decoding_error
 from stower.api.requests import JSON, WriteOptions
 from stower.api.schema import BadValueError, CleanValue, Reading, Type, unknown_fields
 
@@ -42,24 +43,7 @@ def parse_json(body: bytes) -> Any:
         text = str(error)
         if not body.strip() or "truncated" in text:
             raise ValueError("unexpected end of JSON input") from None
-        raise ValueError(_go_text(body, text)) from None
-
-
-def _go_text(body: bytes, text: str) -> str:
-    try:
-        json.loads(body)
-    except json.JSONDecodeError as error:
-        at = error.doc[error.pos : error.pos + 1]
-        if not at:
-            return "unexpected end of JSON input"
-        if "property name" in error.msg:
-            return f"invalid character '{at}' looking for beginning of object key string"
-        if "delimiter" in error.msg or "Extra data" in error.msg:
-            return f"invalid character '{at}' after top-level value"
-        return f"invalid character '{at}' looking for beginning of value"
-    except (ValueError, RecursionError):
-        pass
-    return text
+        raise ValueError(decoding_error(body) or text) from None
 
 
 def media_type(content_type: str) -> str:

@@ -10,17 +10,24 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
-from stower.model.kinds import Pod
-from stower.model.resources import CPU, MEMORY, is_pod_level, pod_requests
+from stower.api.container_totals import container_totals
+from stower.model.resources import CPU, MEMORY, is_pod_level
 
 Object = dict[str, Any]
 Default = Callable[[Object], None]
 
+HUGE: Final = "hugepages-"
+# Annotations that took the place of a field once; kubelets must not read them any more.
+INIT_CONTAINERS: Final = tuple(
+    f"pod.{stage}.kubernetes.io/init-container{what}"
+    for stage in ("alpha", "beta")
+    for what in ("s", "-statuses")
+)
+IMAGE_PATH_MAX: Final = 255  # beyond that a name is none, and its policy that of none
+_DIGEST: Final = re.compile(r"[a-f0-9]{64}\Z")
 _REFERENCE: Final = re.compile(
-    r"(?:(?:[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-]*[A-Za-z0-9])(?:\.[A-Za-z0-9-]+)*(?::\d+)?/)?"
-    r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
+    r"(?P<name>(?:(?:[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-]*[A-Za-z0-9])(?:\.[A-Za-z0-9-]+)*(?::\d+)?/)?"
+    r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*)"
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?P<digest>@[A-Za-z][A-Za-z0-9+.-_]*:[0-9A-Fa-f]{32,})?\Z"
 )
 
@@ -40,10 +47,20 @@ def _fill(values: Object) -> Default:
 _SINGLE: Final = _fill({"disruptionMode": {"single": {}}})
 
 
+def _path_of(name: str) -> str:
+    """An image's name without the host that it comes from. Source: splitDockerDomain."""
+    first, slash, rest = name.partition("/")
+    known = first == "localhost" or any(c in ".:" for c in first) or first != first.lower()
+    if slash and known:
+        is_hub = first in ("docker.io", "index.docker.io") and "/" not in rest
+        return f"library/{rest}" if is_hub else rest
+    return name if slash else f"library/{name}"
+
+
 def pull_policy(image: str) -> str:
     """The policy for an image: what is tagged latest, or not at all, is pulled always."""
     found = _REFERENCE.match(image)
-    if found is None:
+    if found is None or len(_path_of(found["name"])) > IMAGE_PATH_MAX or _DIGEST.match(image):
         return "IfNotPresent"
     tag = found["tag"] or ("" if found["digest"] else "latest")
     return "Always" if tag == "latest" else "IfNotPresent"
@@ -78,6 +95,11 @@ def _pod_spec(item: Object) -> None:
 
 def _pod(item: Object) -> None:
     spec = item["spec"]
+    if spec["terminationGracePeriodSeconds"] < 0:  # as older versions of Kubernetes took it
+        spec["terminationGracePeriodSeconds"] = 1
+    if annotations := item["metadata"].get("annotations"):
+        for name in INIT_CONTAINERS:
+            annotations.pop(name, None)
     both = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
     for container in both:
         resources = container["resources"]
@@ -95,16 +117,23 @@ def _pod(item: Object) -> None:
 
 
 def _pod_level(item: Object, own: Object) -> None:
-    """Requests of the pod itself where it has limits. Source: defaultPodRequests."""
-    limits = own.get("limits")
-    if limits:
-        bare = {**item["spec"]}
-        bare.pop("overhead", None)
-        pod = msgspec.convert({"metadata": {}, "spec": bare}, Pod)
-        asked = pod_requests(pod, pod_level=False)
-        requests = {name: limit for name, limit in limits.items() if is_pod_level(name)}
+    """Limits of huge pages, and requests, of the pod itself where it has some already.
+
+    Source: defaultHugePagePodLimits and defaultPodRequests.
+    """
+    spec = item["spec"]
+    given = own.get("requests") or {}
+    if own.get("limits") or given:
+        totals = container_totals(spec, "limits")
+        huge = {n: str(v) for n, v in totals.items() if n.startswith(HUGE) and n not in given}
+        if limits := {**huge, **(own.get("limits") or {})}:
+            own["limits"] = limits
+    bounds = own.get("limits")
+    if bounds:
+        asked = container_totals(spec, "requests")
+        requests = {name: limit for name, limit in bounds.items() if is_pod_level(name)}
         requests.update({name: str(asked[name]) for name in (CPU, MEMORY) if name in asked})
-        requests.update(own.get("requests") or {})
+        requests.update(given)
         own["requests"] = requests
 
 

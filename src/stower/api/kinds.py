@@ -19,8 +19,11 @@ from stower.api.validation import (
     cluster_kinds,
     device_classes,
     group_trees,
+    nodes,
     pod_changes,
     pod_groups,
+    pod_resize,
+    pod_status,
     resource_claims,
     resource_slices,
     roles,
@@ -220,6 +223,22 @@ def _changed_job(call: Call, new: Object, old: Object) -> None:
         new["spec"]["selector"] = old["spec"].get("selector")
 
 
+def _new_node(call: Call, item: Object) -> None:
+    """Where kubelets have their configuration from is no field any more."""
+    item["spec"].pop("configSource", None)
+    (item.get("status") or {}).pop("config", None)
+
+
+def _changed_node(call: Call, new: Object, old: Object) -> None:
+    if "configSource" not in old["spec"]:
+        new["spec"].pop("configSource", None)
+
+
+def _changed_node_status(call: Call, new: Object, old: Object) -> None:
+    if "config" not in (old.get("status") or {}):
+        (new.get("status") or {}).pop("config", None)
+
+
 def _new_daemon_set(call: Call, item: Object) -> None:
     annotations = item["metadata"].setdefault("annotations", {})
     annotations.setdefault("deprecated.daemonset.template.generation", "1")
@@ -277,8 +296,10 @@ def _typed_change(
 
 
 def _pod_change(call: Call, new: Object, old: Object) -> list[FieldError]:
-    parts = {"resize": pod_changes.resize, "ephemeralcontainers": pod_changes.ephemeral}
-    return parts.get(call.subresource, pod_changes.update)(new, old)
+    kind = call.resource.type
+    assert kind is not None
+    parts = {"resize": pod_resize.resize, "ephemeralcontainers": pod_changes.ephemeral}
+    return parts.get(call.subresource, pod_changes.update)(kind, new, old)
 
 
 def _new_event(call: Call, item: Object) -> list[FieldError]:
@@ -331,7 +352,7 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         warnings=lambda call, item: warnings.pod(item),
         validate_create=_rule(rules.new_pod),
         validate_update=_pod_change,
-        validate_status=_change(pod_changes.status),
+        validate_status=_change(pod_status.status),
         counted=lambda item: item["spec"],
     ),
     ("", "configmaps"): Hooks(
@@ -343,9 +364,12 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         prepare_create=_new_limit_range, validate_create=_rule(cluster_kinds.limit_range)
     ),
     ("", "nodes"): Hooks(
-        validate_create=_rule(cluster_kinds.node),
-        validate_update=_change(cluster_kinds.node_update),
-        validate_status=_change(cluster_kinds.node_status),
+        prepare_create=_new_node,
+        prepare_update=_changed_node,
+        prepare_status=_changed_node_status,
+        validate_create=_rule(nodes.node),
+        validate_update=_change(nodes.node_update),
+        validate_status=_change(nodes.node_status),
     ),
     ("", "replicationcontrollers"): Hooks(
         validate_create=_rule(cluster_kinds.controller),

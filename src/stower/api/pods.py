@@ -3,18 +3,21 @@
 Source: pkg/registry/core/pod/strategy.go and storage, Kubernetes 1.36.
 """
 
-from typing import Any, Final
+from typing import Any
 
+from stower.api.app_armor import copy_profiles
 from stower.api.calls import Call
+from stower.api.disabled_fields import drop_from_spec, drop_from_status
+from stower.api.label_keys import merge_label_keys
 from stower.api.qos import qos_class
 
 Object = dict[str, Any]
-CLAIMED: Final = "nodeAllocatableResourceClaimStatuses"
 
 
 def prepare_create(call: Call, item: Object) -> None:
     """The status of a new pod."""
     item["status"] = {"phase": "Pending", "qosClass": qos_class(item["spec"])}
+    drop_from_spec(item["spec"])
     if item["spec"].get("schedulingGates"):
         item["status"]["conditions"] = [
             {
@@ -26,14 +29,18 @@ def prepare_create(call: Call, item: Object) -> None:
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }
         ]
+    merge_label_keys(item)
+    if item["metadata"].get("annotations"):
+        copy_profiles(item)
 
 
 def prepare_update(call: Call, new: Object, old: Object) -> None:
     """Nothing of the status changes."""
     if call.subresource in ("resize", "ephemeralcontainers"):
         prepare_part(call, new, old)
-        return
-    new["status"] = dict(old["status"])
+    else:
+        new["status"] = dict(old["status"])
+    drop_from_spec(new["spec"], old["spec"])
 
 
 def prepare_status(call: Call, new: Object, old: Object) -> None:
@@ -43,11 +50,26 @@ def prepare_status(call: Call, new: Object, old: Object) -> None:
         meta.pop(name, None)
         if name in old["metadata"]:
             meta[name] = old["metadata"][name]
-    status = new["status"]
-    if not (old.get("status") or {}).get(CLAIMED):
-        status.pop(CLAIMED, None)  # behind DRANodeAllocatableResources, which is off by default
-    if "qosClass" not in status and "qosClass" in (old.get("status") or {}):
-        status["qosClass"] = old["status"]["qosClass"]
+    status, before = new["status"], old.get("status") or {}
+    drop_from_status(status, before)
+    if "qosClass" not in status and "qosClass" in before:
+        status["qosClass"] = before["qosClass"]
+    _keep_observed_generations(status, before)
+
+
+def _keep_observed_generations(status: Object, before: Object) -> None:
+    """A writer that does not know observedGeneration leaves it as it was."""
+    if not status.get("observedGeneration") and before.get("observedGeneration"):
+        status["observedGeneration"] = before["observedGeneration"]
+    known: dict[str, list[int]] = {}
+    for condition in before.get("conditions") or ():
+        found = condition.get("observedGeneration", 0)
+        known.setdefault(condition.get("type", ""), []).append(found)
+    for condition in status.get("conditions") or ():
+        given = known.get(condition.get("type", ""))
+        generation = given.pop(0) if given else 0
+        if generation and not condition.get("observedGeneration"):
+            condition["observedGeneration"] = generation
 
 
 def set_condition(status: Object, condition: Object, now: str) -> bool:
@@ -69,7 +91,10 @@ def set_condition(status: Object, condition: Object, now: str) -> bool:
 
 
 def prepare_part(call: Call, new: Object, old: Object) -> None:
-    """Of a resize only resources change, of ephemeral containers only those."""
+    """Of a resize only resources change, of ephemeral containers only those.
+
+    A resize that adds or removes containers is left as it is, for its rules to refuse.
+    """
     spec = dict(old["spec"])
     wanted = new["spec"]
     if call.subresource == "ephemeralcontainers":
@@ -77,9 +102,13 @@ def prepare_part(call: Call, new: Object, old: Object) -> None:
         if not spec["ephemeralContainers"]:
             del spec["ephemeralContainers"]
     else:
+        fields = ("containers", "initContainers")
+        if any(len(wanted.get(f) or ()) != len(spec.get(f) or ()) for f in fields):
+            return
+        spec.pop("resources", None)
         if "resources" in wanted:
             spec["resources"] = wanted["resources"]
-        for field in ("containers", "initContainers"):
+        for field in fields:
             if field in spec:
                 spec[field] = _resized(spec[field], wanted.get(field) or [])
     new["spec"] = spec
@@ -92,11 +121,12 @@ def prepare_part(call: Call, new: Object, old: Object) -> None:
 
 
 def _resized(containers: list[Object], wanted: list[Object]) -> list[Object]:
-    if [c.get("name") for c in containers] != [c.get("name") for c in wanted]:
-        return wanted
     made = []
     for old, new in zip(containers, wanted, strict=True):
+        if old.get("name") != new.get("name"):
+            return wanted
         changed = {**old, "resources": new["resources"]}
+        changed.pop("resizePolicy", None)
         if "resizePolicy" in new:
             changed["resizePolicy"] = new["resizePolicy"]
         made.append(changed)

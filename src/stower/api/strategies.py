@@ -28,6 +28,7 @@ class Strategy:
     returns_deleted: bool = False
     orphans: bool = False  # dependents are orphaned where the client does not say
     finalizers: tuple[str, ...] = ()
+    metadata_last: bool = False  # looked at where the object's own rules find nothing wrong
     alike: bool = False  # specs are written once, in a template, and come by the thousand
 
 
@@ -44,7 +45,7 @@ CUSTOM_WITH_STATUS: Final = replace(CUSTOM, status=True)
 
 STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("", "endpoints"): Strategy(create_on_update=True),
-    ("", "events"): Strategy(names.path_segment_faults, create_on_update=True),
+    ("", "events"): Strategy(names.path_segment_faults, create_on_update=True, metadata_last=True),
     ("", "limitranges"): Strategy(create_on_update=True),
     ("", "namespaces"): Strategy(_namespace_faults, status=True, returns_deleted=True),
     ("", "nodes"): Strategy(status=True, status_on_create=True),
@@ -76,7 +77,11 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("networking.k8s.io", "servicecidrs"): Strategy(status=True),
     ("node.k8s.io", "runtimeclasses"): Strategy(create_on_update=True, update_needs_version=True),
     ("policy", "poddisruptionbudgets"): Strategy(
-        names.path_segment_faults, status=True, generation=True, update_needs_version=True
+        names.path_segment_faults,
+        status=True,
+        generation=True,
+        update_needs_version=True,
+        metadata_last=True,
     ),
     ("rbac.authorization.k8s.io", "clusterroles"): _RBAC,
     ("rbac.authorization.k8s.io", "clusterrolebindings"): _RBAC,

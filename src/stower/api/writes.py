@@ -97,9 +97,12 @@ def add(
         kept = meta.get("finalizers") or []
         meta["finalizers"] = [*kept, *(f for f in strategy.finalizers if f not in kept)]
     errors = hooks.validate_create(call, item) if hooks.validate_create is not None else []
-    metadata_errors = new_metadata_errors(meta, resource.namespaced, strategy.name_faults)
-    if errors or metadata_errors:
-        raise call_invalid(call, meta.get("name", ""), [*metadata_errors, *errors])
+    if not errors or not strategy.metadata_last:
+        errors = [
+            *new_metadata_errors(meta, resource.namespaced, strategy.name_faults), *errors,
+        ]  # fmt: skip
+    if errors:
+        raise call_invalid(call, meta.get("name", ""), errors)
     usage = admission.check_new(call, item)
     key = call.key(meta["name"])
     taken = call.collection.records.get(key)

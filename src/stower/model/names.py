@@ -5,7 +5,7 @@ Source: apimachinery pkg/util/validation/validation.go, pkg/api/validation, Kube
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -18,6 +18,11 @@ _ENV: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 _PRINTABLE_ENV: Final = re.compile(r"[ -<>-~]+\Z")
 _CONFIG_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+\Z")
 _PORT: Final = re.compile(r"[-a-z0-9]+\Z")
+_DIGITS: Final = re.compile(r"[0-9]{1,9}\Z")
+_HTTP_HEADER: Final = re.compile(r"[-A-Za-z0-9]+\Z")
+_SEARCH: Final = re.compile(
+    r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*\Z"
+)
 
 LABEL_TEXT: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
@@ -45,6 +50,8 @@ VALUE_TEXT: Final = (
     "or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 
+Rule = Callable[[str], Iterable[str]]
+
 
 def _too_long(limit: int) -> str:
     return f"must be no more than {limit} characters"
@@ -59,6 +66,14 @@ def label_faults(text: str) -> Iterator[str]:
     """What keeps the text from being a DNS label (RFC 1123)."""
     if len(text) > 63:
         yield _too_long(63)
+    if not _LABEL.match(text):
+        yield "must not contain dots" if _SUBDOMAIN.match(text) else LABEL_TEXT
+
+
+def short_name_faults(text: str) -> Iterator[str]:
+    """The same in upstream's newer words."""
+    if len(text) > 63:
+        yield _too_many_bytes(63)
     if not _LABEL.match(text):
         yield "must not contain dots" if _SUBDOMAIN.match(text) else LABEL_TEXT
 
@@ -142,6 +157,28 @@ def env_name_faults(text: str) -> Iterator[str]:
         )
 
 
+def search_domain_faults(text: str) -> Iterator[str]:
+    """What keeps the text from being a DNS search domain: a subdomain, underscores allowed."""
+    if len(text) > 253:
+        yield _too_long(253)
+    if not _SEARCH.match(text):
+        label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+        yield (
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
+            "'_', '-' or '.', and must start and end with an alphanumeric character (e.g. "
+            f"'example.com', regex used for validation is '{label}(\\.{label})*')"
+        )
+
+
+def http_header_faults(text: str) -> Iterator[str]:
+    """What keeps the text from being the name of an HTTP header."""
+    if not _HTTP_HEADER.match(text):
+        yield (
+            "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. "
+            "'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')"
+        )
+
+
 def config_key_faults(text: str) -> Iterator[str]:
     """What keeps the text from being a key of a ConfigMap or Secret."""
     if len(text) > 253:
@@ -152,7 +189,7 @@ def config_key_faults(text: str) -> Iterator[str]:
             "'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is "
             "'[-._a-zA-Z0-9]+')"
         )
-    elif text in (".", ".."):
+    if text in (".", ".."):
         yield f"must not be '{text}'"
     elif text.startswith(".."):
         yield "must not start with '..'"
@@ -178,20 +215,63 @@ def port_number_faults(number: int) -> Iterator[str]:
         yield "must be between 1 and 65535, inclusive"
 
 
-def ip_faults(text: str) -> Iterator[str]:
-    """What keeps the text from being an IP address."""
+_OCTETS: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z")
+IP_TEXT: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+CIDR_TEXT: Final = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def parse_ip(text: str) -> IpAddress | None:
+    """The address, with zeros in front of the parts of an IPv4 address allowed, or None.
+
+    Source: k8s.io/utils/net ParseIPSloppy.
+    """
+    if _OCTETS.match(text):
+        text = ".".join(part.lstrip("0") or "0" for part in text.split("."))
     try:
-        ipaddress.ip_address(text)
+        return None if "%" in text else ipaddress.ip_address(text)
     except ValueError:
-        yield "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+        return None
+
+
+def _is_mapped(address: IpAddress) -> bool:
+    return isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None
+
+
+def ip_family(text: str) -> int | None:
+    """4 or 6; None: the text is no IP address. A mapped address is one of IPv4."""
+    address = parse_ip(text)
+    if address is None:
+        return None
+    return 4 if _is_mapped(address) else address.version
+
+
+def _has_leading_zeros(text: str) -> bool:
+    return any(len(part) > 1 and part[0] == "0" for part in text.split("."))
+
+
+def ip_faults(text: str) -> Iterator[str]:
+    """What keeps the text from being an IP address. Source: IsValidIPForLegacyField, strict."""
+    address = parse_ip(text)
+    if address is None:
+        yield IP_TEXT
+    elif address.version == 4 and _has_leading_zeros(text):
+        yield "must not have leading 0s"
+    elif _is_mapped(address):
+        yield "must not be an IPv4-mapped IPv6 address"
 
 
 def cidr_faults(text: str) -> Iterator[str]:
-    """What keeps the text from being a network with its mask."""
-    address, slash, bits = text.partition("/")
-    try:
-        network = ipaddress.ip_network(text, strict=False) if slash and bits.isdigit() else None
-    except ValueError:
-        network = None
-    if network is None or not address:
-        yield "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+    """What keeps the text from being a network. Source: IsValidCIDRForLegacyField, strict."""
+    head, _, bits = text.partition("/")
+    address = parse_ip(head)
+    if address is None or not _DIGITS.match(bits) or int(bits) > address.max_prefixlen:
+        yield CIDR_TEXT
+        return
+    zeros = len(bits) > 1 and bits[0] == "0"
+    if zeros or (address.version == 4 and _has_leading_zeros(head)):
+        yield "must not have leading 0s in IP or prefix length"
+    elif _is_mapped(address):
+        yield "must not have an IPv4-mapped IPv6 address"
+    elif int(address) & ((1 << (address.max_prefixlen - int(bits))) - 1):
+        yield "must not have bits set beyond the prefix length"

@@ -77,7 +77,7 @@ def pod_name(path: str, name: str) -> Faults:
     """The name of a resource that a pod as a whole can ask for."""
     faults = _name(path, name)
     if not faults and name not in POD_LEVEL and not name.startswith(HUGE):
-        return [unsupported(path, name, (*POD_LEVEL, HUGE))]
+        return [unsupported(path, name, sorted((*POD_LEVEL, HUGE)))]
     return faults
 
 
@@ -93,23 +93,22 @@ def amount(path: str, name: str, value: str) -> Faults:
 
 
 def requirements(
-    path: str, given: Object | None, claims: frozenset[str], rule: NameRule = container_name
+    path: str,
+    given: Object | None,
+    claims: frozenset[str],
+    rule: NameRule = container_name,
+    any_page: bool = False,
 ) -> Iterator[FieldError]:
-    """Requests, limits and claims of a container or a pod."""
+    """Requests, limits and claims of a container or a pod. `any_page`: huge pages need not be
+    whole."""
     if not given:
         return
     limits, requests = given.get("limits") or {}, given.get("requests") or {}
-    huge = compute = False
     for name, value in limits.items():
-        at = f"{path}.limits[{name}]"
-        yield from rule(at, name)
-        yield from amount(at, name, value)
-        huge |= name.startswith(HUGE)
-        compute |= name in POD_LEVEL
+        yield from _amount(f"{path}.limits[{name}]", name, value, rule)
+        yield from _page(f"{path}.limits[{name}]", name, value, any_page)
     for name, value in requests.items():
-        at = f"{path}.requests[{name}]"
-        yield from rule(at, name)
-        yield from amount(at, name, value)
+        yield from _amount(f"{path}.requests[{name}]", name, value, rule)
         if name in limits:
             order = quantity(value).cmp(quantity(limits[name]))
             if order != 0 and not may_overcommit(name):
@@ -121,26 +120,32 @@ def requirements(
         elif not may_overcommit(name):
             text = "Limit must be set for non overcommitable resources"
             yield required(f"{path}.limits", text)
-        huge |= name.startswith(HUGE)
-        compute |= name in POD_LEVEL
-    for name, value in (*limits.items(), *requests.items()):
-        if name.startswith(HUGE) and _has_partial_page(name, value):
-            text = f"{value} is not positive integer multiple of {name.removeprefix(HUGE)}"
-            field = "limits" if limits.get(name) == value else "requests"
-            yield invalid(f"{path}.{field}[{name}]", value, text)
-    if huge and not compute:
+        yield from _page(f"{path}.requests[{name}]", name, value, any_page)
+    given_names = {*limits, *requests}
+    if any(n.startswith(HUGE) for n in given_names) and given_names.isdisjoint(POD_LEVEL):
         yield forbidden(path, "HugePages require cpu or memory")
     yield from claim_names(f"{path}.claims", given.get("claims") or (), claims)
 
 
-def _has_partial_page(name: str, value: str) -> bool:
-    """Not a whole number of pages."""
+def _amount(path: str, name: str, value: str, rule: NameRule) -> Faults:
+    return [*rule(path, name), *amount(path, name, value)]
+
+
+def _page(path: str, name: str, value: str, any_page: bool) -> Faults:
+    if any_page or not name.startswith(HUGE) or is_whole_page(name, value):
+        return []
+    return [invalid(path, value, f"{value} is not positive integer multiple of {name}")]
+
+
+def is_whole_page(name: str, value: str) -> bool:
+    """Whether the amount of a resource of huge pages is a whole number of them."""
     try:
         page: Quantity = quantity(name.removeprefix(HUGE))
     except ValueError:
         return False
-    size = page.value()
-    return size > 0 and quantity(value).value() % size != 0
+    if page.sign <= 0 or page.milli_value() % 1000:
+        return False
+    return quantity(value).value() % page.value() == 0
 
 
 def claim_names(path: str, given: Any, known: frozenset[str]) -> Iterator[FieldError]:

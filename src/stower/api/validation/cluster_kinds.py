@@ -1,16 +1,16 @@
-"""Validates nodes, workloads, disruption budgets, priority classes, leases and other kinds."""
+"""Validates workloads, disruption budgets, priority classes, leases and other kinds."""
 
-import ipaddress
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from stower.api.errors import DUPLICATE, REQUIRED, TOO_LONG, FieldError, unsupported
-from stower.api.metadata import STANDARD_FINALIZERS
-from stower.api.validation import amounts, pods, scheduling, volumes
+from stower.api.errors import DUPLICATE, TOO_LONG, FieldError, unsupported
+from stower.api.metadata import STANDARD_FINALIZERS, annotation_errors
+from stower.api.validation import amounts, pods, volumes
+from stower.api.validation.pod_annotations import annotations, check_fields
 from stower.api.validation.rules import (
     IMMUTABLE,
-    NOT_NEGATIVE,
+    Allowed,
     Faults,
     Object,
     count_or_percent,
@@ -37,84 +37,7 @@ SYSTEM_CLASSES: Final = {
 USER_PRIORITY_MAX: Final = 1_000_000_000
 DATA_BYTES_MAX: Final = 1024 * 1024  # of a ConfigMap or Secret
 CRON_NAME_MAX: Final = 52  # 11 less than a label's, for what is added to it
-FEATURE: Final = re.compile(r"[A-Z][A-Za-z0-9]*(/[A-Z][A-Za-z0-9]*)*\Z")
 EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
-
-
-# Nodes
-
-
-def node(item: Object) -> Faults:
-    """A new node."""
-    faults = list(scheduling.taints("metadata.taints", item["spec"].get("taints")))
-    faults += _node_status(item)
-    cidrs = item["spec"].get("podCIDRs") or []
-    for i, cidr in enumerate(cidrs):
-        faults += named(f"spec.podCIDRs[{i}]", cidr, names.cidr_faults)
-    if len(cidrs) > 1:
-        families = set()
-        broken = False
-        for cidr in cidrs:
-            try:
-                families.add(ipaddress.ip_network(cidr, strict=False).version)
-            except ValueError:
-                broken = True
-        if broken:
-            text = "invalid PodCIDRs. failed to check with dual stack with error"
-            faults.append(FieldError("InternalError", "spec.podCIDRs", cidrs, text))
-        if broken or len(families) != 2 or len(cidrs) > 2:
-            text = "may specify no more than one CIDR for each IP family"
-            faults.append(invalid("spec.podCIDRs", cidrs, text))
-    return faults
-
-
-def _node_status(item: Object) -> Iterator[FieldError]:
-    status = item.get("status") or {}
-    for field in ("capacity", "allocatable"):
-        for name, value in (status.get(field) or {}).items():
-            yield from amounts.amount(f"status.{field}.{name}", name, value)
-    features = status.get("declaredFeatures") or []
-    path = "status.declaredFeatures"
-    for i, feature in enumerate(features):
-        if not FEATURE.match(feature):
-            text = f'invalid feature name "{feature}"'
-            yield invalid(f"{path}[{i}]", feature, text)
-        if i + 1 < len(features):
-            if feature == features[i + 1]:
-                yield duplicate(f"{path}[{i + 1}]", features[i + 1])
-            elif feature > features[i + 1]:
-                text = "list must be sorted alphabetically"
-                yield invalid(f"{path}[{i + 1}]", features[i + 1], text)
-
-
-def node_update(new: Object, old: Object) -> Faults:
-    """A change of a node: what is new, and what changed."""
-    return [*node(new), *node_status(new, old)]
-
-
-def node_status(new: Object, old: Object) -> Faults:
-    """A change of a node's status."""
-    faults = [*_node_status(new), *scheduling.taints("metadata.taints", new["spec"].get("taints"))]
-    before, now = old["spec"], new["spec"]
-    cidrs = before.get("podCIDRs") or []
-    if cidrs and cidrs != (now.get("podCIDRs") or []):
-        text = 'node updates may not change podCIDR except from "" to valid'
-        faults.append(forbidden("spec.podCIDRs", text))
-    if before.get("providerID") and before["providerID"] != now.get("providerID", ""):
-        text = 'node updates may not change providerID except from "" to valid'
-        faults.append(forbidden("spec.providerID", text))
-    if before.get("externalID", "") != now.get("externalID", ""):
-        faults.append(forbidden("spec.externalID", "may not be updated"))
-    seen: list[Object] = []
-    for i, address in enumerate((new.get("status") or {}).get("addresses") or ()):
-        if address in seen:
-            faults.append(duplicate(f"status.addresses[{i}]", address))
-        seen.append(address)
-    source = now.get("configSource")
-    if source is not None and "configMap" not in source:
-        text = "exactly one reference subfield must be non-nil"
-        faults.append(invalid("spec.configSource", source, text))
-    return faults
 
 
 # Disruption budgets
@@ -170,16 +93,19 @@ def conditions(path: str, given: Any) -> Iterator[FieldError]:
         if condition.get("status") not in words:
             yield unsupported(f"{at}.status", condition.get("status", ""), words)
         if condition.get("observedGeneration", 0) < 0:
-            yield invalid(f"{at}.observedGeneration", condition["observedGeneration"], NOT_NEGATIVE)
+            text = "must be greater than or equal to zero"
+            yield invalid(f"{at}.observedGeneration", condition["observedGeneration"], text)
         if not condition.get("lastTransitionTime"):
-            yield FieldError(REQUIRED, f"{at}.lastTransitionTime", "", "must be set")
+            yield required(f"{at}.lastTransitionTime")
         if not reason:
             yield required(f"{at}.reason")
         elif not _REASON.match(reason):
             text = (
                 "a condition reason must start with alphabetic character, optionally followed by a "
                 "string of alphanumeric characters or '_,:', and must end with an alphanumeric "
-                "character or '_'"
+                "character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or "
+                "'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
+                "'[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
             )
             yield invalid(f"{at}.reason", reason, text)
         if len(reason) > 1024:
@@ -258,6 +184,7 @@ def lease_update(new: Object, old: Object) -> Faults:
 # Workloads
 
 
+OF_TEMPLATE: Final = Allowed(of_template=True)
 Template = Callable[[str, Object | None], Iterator[FieldError]]
 
 
@@ -268,8 +195,9 @@ def _template_metadata(path: str, given: Object | None) -> Iterator[FieldError]:
         return
     meta = given.get("metadata") or {}
     yield from labels(f"{path}.labels", meta.get("labels"))
-    for fault in pods.annotations(meta.get("annotations") or {}, given.get("spec") or {}):
-        yield fault._replace(field=f"{path}.{fault.field.removeprefix('metadata.')}")
+    own, at = meta.get("annotations") or {}, f"{path}.annotations"
+    yield from annotation_errors(own, at)
+    yield from annotations(at, own, given.get("spec") or {}, OF_TEMPLATE)
 
 
 def template(path: str, given: Object | None) -> Iterator[FieldError]:
@@ -277,7 +205,9 @@ def template(path: str, given: Object | None) -> Iterator[FieldError]:
     yield from _template_metadata(path, given)
     if given is None:
         return
-    yield from pods.pod_spec(f"{path}.spec", given)
+    yield from pods.pod_spec(f"{path}.spec", given, OF_TEMPLATE)
+    own = (given.get("metadata") or {}).get("annotations") or {}
+    yield from check_fields(f"{path}.spec", own, given.get("spec") or {})
     if (given.get("spec") or {}).get("ephemeralContainers"):
         text = "ephemeral containers not allowed in pod template"
         yield forbidden(f"{path}.spec.ephemeralContainers", text)

@@ -45,6 +45,10 @@ _KINDS: Final = {
         "BindingConditions ?, BindingFailureConditions ?, ShareID ?, ConsumedCapacity ?"
     ),
     "DeviceAllocationConfiguration": "Source, Requests ?, +DeviceConfiguration",
+    "PodIP": "IP=ip",
+    "SeccompProfile": "Type, LocalhostProfile ?",
+    "PodResourceClaim": "Name, ResourceClaimName ?, ResourceClaimTemplateName ?",
+    "NodeAddress": "Type, Address",
     "NodeSelector": "NodeSelectorTerms []NodeSelectorTerm",
     "NodeSelectorTerm": (
         "MatchExpressions []NodeSelectorRequirement, MatchFields []NodeSelectorRequirement"

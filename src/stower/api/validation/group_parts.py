@@ -121,7 +121,7 @@ def priority(path: str, given: Object) -> Iterator[FieldError]:
 
 
 def _claim(path: str, given: Object) -> Iterator[FieldError]:
-    yield from needed_name(f"{path}.name", given.get("name", ""), names.label_faults)
+    yield from needed_name(f"{path}.name", given.get("name", ""), names.short_name_faults)
     fields = ("resourceClaimName", "resourceClaimTemplateName")
     yield from one_of(path, given, fields)
     for name in fields:

@@ -118,12 +118,12 @@ def _templates(path: str, given: Object) -> Iterator[FieldError]:
 
 
 def _pod_template(path: str, given: Object) -> Iterator[FieldError]:
-    yield from needed_name(f"{path}.name", given.get("name", ""), names.label_faults)
+    yield from needed_name(f"{path}.name", given.get("name", ""), names.short_name_faults)
     yield from _of_pods(path, given)
 
 
 def _group_template(path: str, given: Object) -> Iterator[FieldError]:
-    yield from needed_name(f"{path}.name", given.get("name", ""), names.label_faults)
+    yield from needed_name(f"{path}.name", given.get("name", ""), names.short_name_faults)
     yield from _of_groups(path, given)
     yield from _templates(path, given)
 
@@ -209,7 +209,7 @@ def _place(path: str, given: Object) -> Iterator[FieldError]:
         workload = reference.get("workloadName", "")
         yield from needed_name(f"{at}.workloadName", workload, names.long_name_faults)
         template = reference.get("templateName", "")
-        yield from needed_name(f"{at}.templateName", template, names.label_faults)
+        yield from needed_name(f"{at}.templateName", template, names.short_name_faults)
 
 
 def _of_pods(path: str, given: Object) -> Iterator[FieldError]:

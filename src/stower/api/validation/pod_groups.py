@@ -81,15 +81,16 @@ def pod_group_status(new: Object, old: Object) -> Faults:
     known = {claim.get("name") for claim in new["spec"].get("resourceClaims") or ()}
 
     def check_made(at: str, item: Object) -> Iterator[FieldError]:
-        if item.get("name", "") not in known:
-            text = "must match the name of an entry in `spec.resourceClaims`"
-            yield invalid(f"{at}.name", item.get("name", ""), text)
         name = item.get("resourceClaimName")
         if name is not None:
             yield from named(f"{at}.resourceClaimName", name, names.long_name_faults)
 
-    given = status.get("resourceClaimStatuses") or []
-    return [*faults, *named_list("status.resourceClaimStatuses", given, CLAIMS_MAX, check_made)]
+    given, path = status.get("resourceClaimStatuses") or [], "status.resourceClaimStatuses"
+    for i, item in enumerate(given):
+        if item.get("name", "") not in known:
+            text = "must match the name of an entry in `spec.resourceClaims`"
+            faults.append(invalid(f"{path}[{i}].name", item.get("name", ""), text))
+    return [*faults, *named_list(path, given, CLAIMS_MAX, check_made)]
 
 
 def _reference(path: str, given: Object) -> Iterator[FieldError]:
@@ -100,11 +101,13 @@ def _reference(path: str, given: Object) -> Iterator[FieldError]:
     name = to.get("workloadName", "")
     yield from needed_name(f"{path}.workload.workloadName", name, names.long_name_faults)
     template = to.get("podGroupTemplateName", "")
-    yield from needed_name(f"{path}.workload.podGroupTemplateName", template, names.label_faults)
+    yield from needed_name(
+        f"{path}.workload.podGroupTemplateName", template, names.short_name_faults
+    )
 
 
 def _template(path: str, given: Object) -> Iterator[FieldError]:
-    yield from needed_name(f"{path}.name", given.get("name", ""), names.label_faults)
+    yield from needed_name(f"{path}.name", given.get("name", ""), names.short_name_faults)
     yield from _group(path, given)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stower.api.errors import (
     DUPLICATE,
@@ -24,12 +24,38 @@ INT32_MAX: Final = 2**31 - 1
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 POSITIVE: Final = "must be greater than zero"
 IMMUTABLE: Final = "field is immutable"
+WHOLE: Final = "[]"  # upstream's path of what concerns the object as a whole
 BAD_OPERATOR: Final = "not a valid selector operator"
 PERCENT: Final = re.compile(r"[0-9]+%\Z")
 PERCENT_TEXT: Final = (
     "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or "
     "'93%', regex used for validation is '[0-9]+%')"
 )
+
+
+class Allowed(NamedTuple):
+    """What rules for pods let pass: what the pod had before its change, wrong as it is.
+
+    Source: GetValidationOptionsFromPodSpecAndMeta in pkg/api/pod, Kubernetes 1.36. `of_template`:
+    the spec is a template's, and what a pod needs may still be filled in.
+    """
+
+    of_template: bool = False
+    comparisons: bool = False  # tolerations with Lt and Gt, whose gate is off
+    deletion_cost: bool = False
+    huge_pages: bool = False  # parts of a page
+    node_values: bool = False  # values of required node affinity that are no labels
+    restarting: bool = False  # resize policies of init containers that are no sidecars
+    selector_values: bool = False  # values of selectors of pod affinity that are no labels
+    spread_keys: bool = False  # matchLabelKeys that the selector has too
+    spread_selectors: bool = False
+    selinux_policies: bool = False
+    sysctls: bool = False  # of namespaces that the pod shares with its host
+    token_paths: bool = False
+    user_namespace_devices: bool = False
+
+
+NONE_ALLOWED: Final = Allowed()
 
 
 def required(path: str, detail: str = "") -> FieldError:
@@ -110,8 +136,10 @@ def labels(path: str, given: Object | None) -> Faults:
     return faults
 
 
-def label_selector(path: str, selector: Object | None) -> Iterator[FieldError]:
-    """A LabelSelector."""
+def label_selector(
+    path: str, selector: Object | None, any_value: bool = False
+) -> Iterator[FieldError]:
+    """A LabelSelector. `any_value`: values that no label can have are no faults."""
     if selector is None:
         return
     yield from labels(f"{path}.matchLabels", selector.get("matchLabels"))
@@ -130,6 +158,8 @@ def label_selector(path: str, selector: Object | None) -> Iterator[FieldError]:
         else:
             yield invalid(f"{at}.operator", operator, BAD_OPERATOR)
         yield from label_key(f"{at}.key", term.get("key", ""))
+        if any_value:
+            continue
         for j, value in enumerate(values):
             for fault in names.label_value_faults(value):
                 yield invalid(f"{at}.values[{j}]", value, fault)

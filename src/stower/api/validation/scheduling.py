@@ -4,10 +4,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stower.api.errors import FieldError, unsupported
+from stower.api.errors import FieldError, go_quote, unsupported
+from stower.api.validation.go_values import go_value
 from stower.api.validation.rules import (
     BAD_OPERATOR,
+    NONE_ALLOWED,
     POSITIVE,
+    WHOLE,
+    Allowed,
     Faults,
     Object,
     duplicate,
@@ -19,6 +23,7 @@ from stower.api.validation.rules import (
     required,
 )
 from stower.model import names
+from stower.model.integers import parse_signed
 
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 SPREAD_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
@@ -27,7 +32,9 @@ REQUIRED_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def affinity(path: str, given: Object | None) -> Iterator[FieldError]:
+def affinity(
+    path: str, given: Object | None, allowed: Allowed = NONE_ALLOWED
+) -> Iterator[FieldError]:
     """All of spec.affinity."""
     if given is None:
         return
@@ -35,45 +42,47 @@ def affinity(path: str, given: Object | None) -> Iterator[FieldError]:
     if node is not None:
         at = f"{path}.nodeAffinity"
         if REQUIRED_TERMS in node:
-            yield from node_selector(f"{at}.{REQUIRED_TERMS}", node[REQUIRED_TERMS])
+            terms = node[REQUIRED_TERMS]
+            yield from node_selector(f"{at}.{REQUIRED_TERMS}", terms, allowed.node_values)
         for i, term in enumerate(node.get(PREFERRED_TERMS) or ()):
             where = f"{at}.{PREFERRED_TERMS}[{i}]"
             yield from _weight(f"{where}.weight", term.get("weight", 0))
-            yield from node_term(f"{where}.preference", term.get("preference") or {})
+            yield from node_term(f"{where}.preference", term.get("preference") or {}, True)
     for kind in ("podAffinity", "podAntiAffinity"):
         terms = given.get(kind)
         if terms is None:
             continue
         for i, term in enumerate(terms.get(REQUIRED_TERMS) or ()):
-            yield from _pod_term(f"{path}.{kind}.{REQUIRED_TERMS}[{i}]", term)
+            yield from _pod_term(f"{path}.{kind}.{REQUIRED_TERMS}[{i}]", term, allowed)
         for i, term in enumerate(terms.get(PREFERRED_TERMS) or ()):
             where = f"{path}.{kind}.{PREFERRED_TERMS}[{i}]"
             yield from _weight(f"{where}.weight", term.get("weight", 0))
-            yield from _pod_term(f"{where}.podAffinityTerm", term.get("podAffinityTerm") or {})
+            own = term.get("podAffinityTerm") or {}
+            yield from _pod_term(f"{where}.podAffinityTerm", own, allowed)
 
 
 def _weight(path: str, value: int) -> Faults:
     return [] if 1 <= value <= 100 else [invalid(path, value, "must be in the range 1-100")]
 
 
-def node_selector(path: str, given: Object) -> Iterator[FieldError]:
-    """A NodeSelector."""
+def node_selector(path: str, given: Object, any_value: bool = False) -> Iterator[FieldError]:
+    """A NodeSelector. `any_value`: values that no label can have are no faults."""
     terms = given.get("nodeSelectorTerms")
     if not terms:
         yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
     for i, term in enumerate(terms or ()):
-        yield from node_term(f"{path}.nodeSelectorTerms[{i}]", term)
+        yield from node_term(f"{path}.nodeSelectorTerms[{i}]", term, any_value)
 
 
-def node_term(path: str, term: Object) -> Iterator[FieldError]:
+def node_term(path: str, term: Object, any_value: bool = False) -> Iterator[FieldError]:
     """One term of a NodeSelector."""
     for i, requirement in enumerate(term.get("matchExpressions") or ()):
-        yield from _expression(f"{path}.matchExpressions[{i}]", requirement)
+        yield from _expression(f"{path}.matchExpressions[{i}]", requirement, any_value)
     for i, requirement in enumerate(term.get("matchFields") or ()):
         yield from _field(f"{path}.matchFields[{i}]", requirement)
 
 
-def _expression(path: str, given: Object) -> Iterator[FieldError]:
+def _expression(path: str, given: Object, any_value: bool) -> Iterator[FieldError]:
     operator, values = given.get("operator", ""), given.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:
@@ -90,7 +99,7 @@ def _expression(path: str, given: Object) -> Iterator[FieldError]:
     else:
         yield invalid(f"{path}.operator", operator, BAD_OPERATOR)
     yield from label_key(f"{path}.key", given.get("key", ""))
-    for i, value in enumerate(values):
+    for i, value in enumerate(() if any_value else values):
         for fault in names.label_value_faults(value):
             yield invalid(f"{path}.values[{i}]", value, fault)
 
@@ -112,54 +121,85 @@ def _field(path: str, given: Object) -> Iterator[FieldError]:
         yield from named(f"{path}.values[{i}]", value, names.subdomain_faults)
 
 
-def _pod_term(path: str, term: Object) -> Iterator[FieldError]:
-    yield from label_selector(f"{path}.labelSelector", term.get("labelSelector"))
-    yield from label_selector(f"{path}.namespaceSelector", term.get("namespaceSelector"))
+def _pod_term(path: str, term: Object, allowed: Allowed) -> Iterator[FieldError]:
+    yield from pod_term_selectors(path, term, allowed.selector_values)
     for name in term.get("namespaces") or ():
         yield from named(f"{path}.namespace", name, names.label_faults)
-    yield from match_label_keys(path, term)
+    keys, other = term.get("matchLabelKeys") or [], term.get("mismatchLabelKeys") or []
+    yield from match_label_keys(path, keys, other, term.get("labelSelector"))
     key = term.get("topologyKey", "")
     if not key:
         yield required(f"{path}.topologyKey", "can not be empty")
     yield from label_key(f"{path}.topologyKey", key)
 
 
-def match_label_keys(path: str, term: Object) -> Iterator[FieldError]:
-    """Keys whose values come from the pod: well-formed, and in one place only."""
-    selector = term.get("labelSelector")
-    keys = {name: term.get(name) or [] for name in ("matchLabelKeys", "mismatchLabelKeys")}
-    if selector is None:
-        for name, given in keys.items():
-            if given:
-                text = "must not be specified when labelSelector is not set"
-                yield forbidden(f"{path}.{name}", text)
-    for name, given in keys.items():
-        for i, key in enumerate(given):
+def pod_term_selectors(path: str, term: Object, any_value: bool = False) -> Iterator[FieldError]:
+    """The selectors of a term of pod affinity."""
+    for field in ("labelSelector", "namespaceSelector"):
+        yield from label_selector(f"{path}.{field}", term.get(field), any_value)
+
+
+def match_label_keys(
+    path: str, keys: list[str], other: list[str], selector: Object | None
+) -> Iterator[FieldError]:
+    """Keys whose values come from the pod (and `other`, whose values must differ): well-formed,
+    and in one place only.
+
+    A key that was merged into the selector when the pod was made stands there once. Source:
+    ValidateMatchLabelKeysAndMismatchLabelKeys; the path without the field's name is upstream's.
+    """
+    for name, given in (("matchLabelKeys", keys), ("mismatchLabelKeys", other)):
+        if given and selector is None:
+            yield forbidden(f"{path}.{name}", "must not be specified when labelSelector is not set")
+        for i, key in enumerate(given if selector is not None else ()):
             yield from label_key(f"{path}.{name}[{i}]", key)
-    for i, key in enumerate(keys["matchLabelKeys"]):
-        if key in keys["mismatchLabelKeys"]:
+    if selector is not None:
+        at = {key: i for i, key in enumerate(keys)}
+        seen = {*(selector.get("matchLabels") or ())}
+        for term in selector.get("matchExpressions") or ():
+            key = term.get("key", "")
+            if key in at and key in seen:
+                text = "exists in both matchLabelKeys and labelSelector"
+                yield invalid(f"{path}[{at[key]}]", key, text)
+            seen.add(key)
+    for i, key in enumerate(keys):
+        if key in other:
             text = "exists in both matchLabelKeys and mismatchLabelKeys"
             yield invalid(f"{path}.matchLabelKeys[{i}]", key, text)
-    if selector is None:
+
+
+def unmerged_label_keys(
+    path: str, keys: list[str], selector: Object | None
+) -> Iterator[FieldError]:
+    """The same of a pod that was made when keys were not merged into its selectors."""
+    if not keys:
         return
-    used = {*(selector.get("matchLabels") or {})}
-    merged = {
-        "matchLabelKeys": "In", "mismatchLabelKeys": "NotIn",
-    }  # fmt: skip
-    for name, operator in merged.items():
+    used: set[str] = set()
+    if selector is None:
+        yield forbidden(path, "must not be specified when labelSelector is not set")
+    else:
         terms = selector.get("matchExpressions") or ()
-        # A key that was merged into the selector when the pod was made stands there once.
-        same = [t.get("key") for t in terms if t.get("operator") == operator]
-        other = {t.get("key") for t in terms if t.get("operator") != operator}
-        for i, key in enumerate(keys[name]):
-            if key in used or key in other or same.count(key) > 1:
-                text = "exists in both matchLabelKeys and labelSelector"
-                if name == "mismatchLabelKeys":
-                    text = "exists in both mismatchLabelKeys and labelSelector"
-                yield invalid(f"{path}.{name}[{i}]", key, text)
+        used = {*(selector.get("matchLabels") or ()), *(term.get("key", "") for term in terms)}
+    for i, key in enumerate(keys):
+        yield from label_key(f"{path}[{i}]", key)
+        if key in used:
+            yield invalid(f"{path}[{i}]", key, "exists in both matchLabelKeys and labelSelector")
 
 
-DECIMAL: Final = re.compile(r"-?(0|[1-9]\d*)\Z")
+DECIMAL: Final = re.compile(r"(0|-?[1-9][0-9]*)\Z")
+
+
+def _decimal(path: str, value: str) -> Iterator[FieldError]:
+    """A number to compare with, as Go writes and reads it."""
+    if not value:
+        yield invalid(path, value, "must be non-empty")
+    elif not DECIMAL.match(value):
+        yield invalid(path, value, "must be a valid decimal integer in canonical form")
+    quoted = go_quote(value)
+    if not re.match(r"[-+]?[0-9]+\Z", value):
+        yield invalid(path, value, f"strconv.ParseInt: parsing {quoted}: invalid syntax")
+    elif parse_signed(value) is None:
+        yield invalid(path, value, f"strconv.ParseInt: parsing {quoted}: value out of range")
 
 
 def tolerations(path: str, given: Any, comparisons: bool = False) -> Iterator[FieldError]:
@@ -190,9 +230,8 @@ def tolerations(path: str, given: Any, comparisons: bool = False) -> Iterator[Fi
         elif operator in ("Lt", "Gt"):
             if not comparisons:
                 yield unsupported(f"{at}.operator", operator, ("Equal", "Exists", "Lt", "Gt"))
-            elif not DECIMAL.match(value):
-                text = "must be a valid decimal integer in canonical form"
-                yield invalid(f"{at}.value", value, text)
+            else:
+                yield from _decimal(f"{at}.value", value)
         else:
             yield unsupported(f"{at}.operator", operator, ("Equal", "Exists"))
         if effect and effect not in EFFECTS:
@@ -222,7 +261,7 @@ def taints(path: str, given: Any) -> Iterator[FieldError]:
         seen.add((key, effect))
 
 
-def topology_spread(path: str, given: Any) -> Iterator[FieldError]:
+def topology_spread(path: str, given: Any, allowed: Allowed = NONE_ALLOWED) -> Iterator[FieldError]:
     """spec.topologySpreadConstraints."""
     constraints = given or []
     for i, constraint in enumerate(constraints):
@@ -249,8 +288,13 @@ def topology_spread(path: str, given: Any) -> Iterator[FieldError]:
         for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if field in constraint and constraint[field] not in INCLUSION:
                 yield unsupported(f"{at}.{field}", constraint[field], INCLUSION)
-        yield from match_label_keys(at, constraint)
-        yield from label_selector(f"{at}.labelSelector", constraint.get("labelSelector"))
+        keys, selector = constraint.get("matchLabelKeys") or [], constraint.get("labelSelector")
+        if allowed.spread_keys:
+            yield from unmerged_label_keys(f"{at}.matchLabelKeys", keys, selector)
+        else:
+            yield from match_label_keys(at, keys, [], selector)
+        if not allowed.spread_selectors:
+            yield from label_selector(f"{at}.labelSelector", selector)
 
 
 def scheduling_gates(path: str, given: Any) -> Iterator[FieldError]:
@@ -264,10 +308,13 @@ def scheduling_gates(path: str, given: Any) -> Iterator[FieldError]:
         seen.add(name)
 
 
-def resource_claims(path: str, given: Any) -> Iterator[FieldError]:
-    """spec.resourceClaims."""
+def resource_claims(path: str, given: Any, static: bool = False) -> Iterator[FieldError]:
+    """spec.resourceClaims. `static`: the pod is a mirror of one that its kubelet was given."""
     seen: set[str] = set()
     for i, claim in enumerate(given or ()):
+        if static:
+            yield forbidden(WHOLE, "static pods do not support resource claims")
+            continue
         at = f"{path}[{i}]"
         name = claim.get("name", "")
         if not name:
@@ -282,9 +329,9 @@ def resource_claims(path: str, given: Any) -> Iterator[FieldError]:
             text = (
                 "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             )
-            yield invalid(at, claim, text)
+            yield invalid(at, go_value("PodResourceClaim", claim), text)
         if not sources:
             text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            yield invalid(at, claim, text)
+            yield invalid(at, go_value("PodResourceClaim", claim), text)
         for field in sources:
             yield from named(f"{at}.{field}", claim[field], names.subdomain_faults)

@@ -1,0 +1,36 @@
+"""Merges matchLabelKeys and mismatchLabelKeys of new pods into their label selectors.
+
+Source: mutatePodAffinity and mutateTopologySpreadConstraints in pkg/registry/core/pod/strategy.go,
+Kubernetes 1.36. Updates leave the selectors as they are.
+"""
+
+from typing import Any, Final
+
+Object = dict[str, Any]
+TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def merge_label_keys(item: Object) -> None:
+    """Adds to the selectors of a new pod what its own labels say under those keys."""
+    spec = item["spec"]
+    labels = item["metadata"].get("labels") or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        given = (spec.get("affinity") or {}).get(kind) or {}
+        for term in given.get(PREFERRED) or ():
+            _merge(term.get("podAffinityTerm") or {}, labels)
+        for term in given.get(TERMS) or ():
+            _merge(term, labels)
+    for constraint in spec.get("topologySpreadConstraints") or ():
+        _merge(constraint, labels)
+
+
+def _merge(term: Object, labels: Object) -> None:
+    selector = term.get("labelSelector")
+    if selector is None:  # which selects nothing, whatever is added
+        return
+    for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        for key in term.get(field) or ():
+            if key in labels:
+                found = {"key": key, "operator": operator, "values": [labels[key]]}
+                selector["matchExpressions"] = [*(selector.get("matchExpressions") or ()), found]
