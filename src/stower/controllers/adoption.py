@@ -3,6 +3,8 @@
 Source: pkg/controller/controller_ref_manager.go.
 """
 
+from collections.abc import Callable
+
 from stower.controllers.objects import (
     Object,
     ObjectStore,
@@ -17,11 +19,23 @@ from stower.controllers.runtime import ReconcileResult
 
 
 class ControllerRefManager:
-    """What objects of one kind do about those of another. Both are given as plurals."""
+    """What objects of one kind do about those of another. Both are given as plurals.
 
-    def __init__(self, owners: str, kind: str) -> None:
+    `is_member`: what an owner asks of an object besides its selector; `finished`: whether pods that
+    have ended are taken too.
+    """
+
+    def __init__(
+        self,
+        owners: str,
+        kind: str,
+        is_member: Callable[[Object, Object], bool] | None = None,
+        finished: bool = False,
+    ) -> None:
         self._owners = owners
         self._kind = kind
+        self._is_member = is_member
+        self._finished = finished
         self._wanted: dict[str, None] = {}  # owners that there may be something for
 
     def keys(
@@ -35,17 +49,23 @@ class ControllerRefManager:
         found = tuple(
             key_of(owner)
             for owner in seen.list_namespace(self._owners, namespace_of(obj))
-            if selects(owner["spec"].get("selector"), obj)
+            if self.matches(owner, obj)
         )
         self._wanted.update(dict.fromkeys(found))
         return found
+
+    def matches(self, owner: Object, obj: Object) -> bool:
+        """Whether the owner may own the object."""
+        if not selects(owner["spec"].get("selector"), obj):
+            return False
+        return self._is_member is None or self._is_member(owner, obj)
 
     def settle(
         self, seen: ObjectStore, owner: Object, owned: list[Object], todo: ReconcileResult
     ) -> bool:
         """Take and let go; whether there was anything to do."""
-        key, selector = key_of(owner), owner["spec"].get("selector")
-        lost = [obj for obj in owned if not is_ending(obj) and not selects(selector, obj)]
+        key = key_of(owner)
+        lost = [obj for obj in owned if not is_ending(obj) and not self.matches(owner, obj)]
         for obj in lost:
             gone = {"$patch": "delete", "uid": uid_of(owner)}
             todo.patch(self._kind, obj, {"metadata": {"ownerReferences": [gone]}})
@@ -55,8 +75,8 @@ class ControllerRefManager:
             obj
             for obj in seen.orphans(self._kind, namespace_of(owner))
             if not is_ending(obj)
-            and not (self._kind == "pods" and is_finished(obj))
-            and selects(selector, obj)
+            and (self._finished or self._kind != "pods" or not is_finished(obj))
+            and self.matches(owner, obj)
         ]
         for obj in found:
             reference = reference_to(owner, self._owners)

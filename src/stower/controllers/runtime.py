@@ -56,6 +56,7 @@ class _PlannedCall(msgspec.Struct, gc=False):
     content_type: str = ""
     target: Object | None = None
     query: tuple[tuple[str, str], ...] = ()
+    told: bool = False
 
 
 class ReconcileResult:
@@ -76,13 +77,13 @@ class ReconcileResult:
         """Look at another key of the same controller then."""
         self.others.append((key, when_ns))
 
-    def create(self, kind: str, obj: Object) -> None:
-        """Make an object."""
+    def create(self, kind: str, obj: Object, told: bool = False) -> None:
+        """Make an object. `told`: the controller's handle_answer is called with the answer."""
         resource = RESOURCES[kind]
         version = self.versions.get(kind, resource.api_version)
         body = {"apiVersion": version, "kind": resource.kind, **obj}
         path = self.path_to(kind, namespace_of(obj))
-        self.calls.append(_PlannedCall(kind, "POST", path, encode(body), JSON))
+        self.calls.append(_PlannedCall(kind, "POST", path, encode(body), JSON, told=told))
 
     def update(self, kind: str, obj: Object, subresource: str = "") -> None:
         """Replace an object as a whole."""
@@ -90,15 +91,21 @@ class ReconcileResult:
         self.calls.append(_PlannedCall(kind, "PUT", path, encode(obj), JSON, obj))
 
     def patch(
-        self, kind: str, obj: Object, patch: Object, subresource: str = "", form: str = ""
+        self,
+        kind: str,
+        obj: Object,
+        patch: Object,
+        subresource: str = "",
+        form: str = "",
+        told: bool = False,
     ) -> None:
         """Merge into an object, which must still be this one; strategically where that is done,
-        unless another form is asked for."""
+        unless another form is asked for. `told`: see create."""
         meta = {**(patch.get("metadata") or {}), "uid": uid_of(obj)}
         body = encode({**patch, "metadata": meta})
         path = self._path(kind, obj, subresource)
         own = MERGE if RESOURCES[kind].custom else STRATEGIC
-        self.calls.append(_PlannedCall(kind, "PATCH", path, body, form or own, obj))
+        self.calls.append(_PlannedCall(kind, "PATCH", path, body, form or own, obj, told=told))
 
     def unprotect(self, kind: str, obj: Object, finalizer: str) -> None:
         """Nobody uses it any more: it may go."""
@@ -114,9 +121,14 @@ class ReconcileResult:
         self.patch(kind, obj, {"metadata": meta}, form=MERGE)
 
     def delete(
-        self, kind: str, obj: Object, grace_s: int | None = None, policy: str | None = None
+        self,
+        kind: str,
+        obj: Object,
+        grace_s: int | None = None,
+        policy: str | None = None,
+        told: bool = False,
     ) -> None:
-        """Delete an object, which must still be this one."""
+        """Delete an object, which must still be this one. `told`: see create."""
         options: Object = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -127,7 +139,7 @@ class ReconcileResult:
         if policy is not None:
             options["propagationPolicy"] = policy
         path = self._path(kind, obj)
-        self.calls.append(_PlannedCall(kind, "DELETE", path, encode(options), JSON, obj))
+        self.calls.append(_PlannedCall(kind, "DELETE", path, encode(options), JSON, obj, told=told))
 
     def warn(self, pod: Object, reason: str, message: str, component: str) -> None:
         """A warning about a pod; the controller is told of the answer."""
@@ -138,7 +150,8 @@ class ReconcileResult:
     ) -> None:
         """An Event about an object in a namespace."""
         now, resource = time_text(self.now_ns), RESOURCES[kind]
-        suffix = self.now_ns ^ crc32(reason.encode())  # for several at the same moment
+        # Several at the same moment differ in what they say.
+        suffix = self.now_ns ^ crc32(f"{reason} {message}".encode())
         event = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -210,7 +223,7 @@ class Controller(Protocol):
         """Say what is to be done for the key, as things are."""
 
     def handle_answer(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
-        """The answer to what was asked besides writes."""
+        """The answer to what was asked besides writes, and to the writes that ask for it."""
 
 
 class _PendingCall(msgspec.Struct, gc=False):
@@ -219,6 +232,7 @@ class _PendingCall(msgspec.Struct, gc=False):
     method: str
     path: str
     target: Object | None
+    told: bool
 
 
 class _CallState(msgspec.Struct, gc=False):
@@ -280,15 +294,15 @@ class ControllerManager:
         """The answer to a call; status 0: there was none."""
         call = self._unanswered.pop(id)
         controller = self.controllers[call.work[0]]
-        if not call.kind:
+        if call.kind and 200 <= status < 300:
+            self._take(call, body)
+        elif call.kind and status == NOT_FOUND and call.target is not None:
+            self._on_deletion(call.kind, call.target)
+        if call.told:
             try:
                 controller.handle_answer(call.work[1], call.method, call.path, status, body)
             except Exception as error:
                 self._fault(controller, call.work[1], error)
-        elif 200 <= status < 300:
-            self._take(call, body)
-        elif status == NOT_FOUND and call.target is not None:
-            self._on_deletion(call.kind, call.target)
         gone = status == NOT_FOUND and call.method != "POST"
         failed = not (200 <= status < 300 or gone)
         self._finish_call(call.work, failed)
@@ -398,8 +412,9 @@ class ControllerManager:
         self._next_id = id + 1
         self._busy.setdefault(work, _CallState()).count += 1
         self._unanswered[id] = _PendingCall(
-            work, wanted.kind, wanted.method, wanted.path, wanted.target
-        )
+            work, wanted.kind, wanted.method, wanted.path, wanted.target,
+            wanted.told or not wanted.kind,
+        )  # fmt: skip
         return Call(id, wanted.method, wanted.path, wanted.query, wanted.body, wanted.content_type)
 
     def _wake(self, work: tuple[int, str], when_ns: int) -> None:
