@@ -14,7 +14,8 @@ import msgspec
 
 from stower.cli.workload_objects import WorkloadObject
 from stower.controllers.cron_job import CronJobController
-from stower.controllers.daemon_set import DaemonSetController, node_of
+from stower.controllers.daemon_pods import node_of
+from stower.controllers.daemon_set import DaemonSetController
 from stower.controllers.deployment import DeploymentController
 from stower.controllers.job import JobController
 from stower.controllers.objects import (
@@ -170,8 +171,10 @@ class _Store:
                     self._seen.put(call.kind, obj)
                 else:
                     self._take(call.kind, obj, owner)
-                found.append(Created(owner, msgspec.json.encode(obj)))
                 is_done = False
+                if call.kind == "controllerrevisions":
+                    continue  # the template once more
+                found.append(Created(owner, msgspec.json.encode(obj)))
             elif call.method == "PATCH" and call.kind == "replicasets" and call.target is not None:
                 wanted = (msgspec.json.decode(call.body).get("spec") or {}).get("replicas")
                 if wanted is not None and wanted > call.target["spec"].get("replicas", 1):
