@@ -35,10 +35,9 @@ def number_of(revision: Object) -> int:
 
 
 def snapshot(owner: Object) -> Object:
-    """The patch that brings the owner's template back."""
-    return {
-        "spec": {"template": {**_without_nulls(owner["spec"]["template"]), "$patch": "replace"}}
-    }
+    """The patch that brings the owner's template back. Clients compare its bytes with their own,
+    whose keys are in order."""
+    return {"spec": {"template": _sorted({**owner["spec"]["template"], "$patch": "replace"})}}
 
 
 def template_of(revision: Object) -> Object:
@@ -123,9 +122,10 @@ def _rank(revision: Object) -> tuple[int, str, str]:
     return number_of(revision), created, name_of(revision)
 
 
-def _without_nulls(value: Any) -> Any:
+def _sorted(value: Any) -> Any:
+    """The value with its keys in order, and without nulls."""
     if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+        return {k: _sorted(v) for k, v in sorted(value.items()) if v is not None}
     if isinstance(value, list):
-        return [_without_nulls(v) for v in value]
+        return [_sorted(v) for v in value]
     return value

@@ -47,6 +47,8 @@ def test_each_template_has_one_revision_whose_hash_is_on_the_pods() -> None:
     assert {"1"} == set(labels(cluster, "pod-template-generation").values())
     assert f"d-{hashed}" == first["metadata"]["name"]
     assert "x" == first["metadata"]["labels"]["app"]
+    own = first["data"]["spec"]["template"]
+    assert [sorted(own), sorted(own["spec"])] == [list(own), list(own["spec"])]
     change(cluster, "two")
     cluster.advance(10)
     assert ["two", "two"] == list(images(cluster).values())
