@@ -3,53 +3,89 @@
 Source: pkg/controller/deployment.
 """
 
-from typing import Any, Final
+import msgspec
 
 from stower.controllers.adoption import ControllerRefManager
+from stower.controllers.deployment_sets import (
+    DESIRED,
+    REVISION,
+    age,
+    bare,
+    bounds,
+    build_set,
+    changed_annotations,
+    get_count,
+    grown,
+    is_rolling,
+    is_saturated,
+    number_of,
+    proportional_sizes,
+    replicas,
+    size_annotations,
+)
+from stower.controllers.deployment_status import (
+    PROGRESSING,
+    Conditions,
+    count,
+    deadline_s,
+    due_ns,
+    is_complete,
+    set_available,
+    set_failure,
+    set_paused,
+    set_progress,
+)
+from stower.controllers.event_notes import NotingController
 from stower.controllers.objects import (
     Object,
     ObjectStore,
     is_ending,
+    key_of,
     name_of,
     namespace_of,
     owner_of,
     uid_of,
 )
-from stower.controllers.pods import (
-    TEMPLATE_HASH,
-    absolute,
-    condition,
-    hash_of,
-    is_finished,
-    is_outdated,
-    reference_to,
-)
-from stower.controllers.runtime import OwnerController, ReconcileResult
-from stower.model.times import SECOND_NS, time_ns, time_text
+from stower.controllers.pods import is_finished, is_outdated
+from stower.controllers.runtime import MERGE, ReconcileResult
 
-REVISION: Final = "deployment.kubernetes.io/revision"
-DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
-MAX_REPLICAS: Final = "deployment.kubernetes.io/max-replicas"
+NO_LIMIT = 2**31 - 1
 
 
-def replicas(obj: Object) -> int:
-    """How many are wanted."""
-    wanted = obj["spec"].get("replicas")
-    return 1 if wanted is None else int(wanted)
+class _Turn(msgspec.Struct, gc=False):
+    """A Deployment as it is at one turn, and what is to become of its ReplicaSets."""
+
+    seen: ObjectStore
+    obj: Object
+    todo: ReconcileResult
+    new: Object | None
+    old: list[Object]  # the oldest first
+    conditions: Conditions
+    sizes: dict[str, int] = {}  # by name, where they change
+    notes: dict[str, Object] = {}  # annotations, by name
+
+    @property
+    def sets(self) -> list[Object]:
+        """All of them."""
+        return [*self.old, *((self.new,) if self.new is not None else ())]
+
+    def size(self, one: Object) -> int:
+        """How large it is to be, as far as is decided."""
+        return self.sizes.get(name_of(one), replicas(one))
+
+    def scale(self, one: Object, size: int, always: bool = False) -> bool:
+        """Give a set a size; `always`: note the Deployment's size on it even if it has that."""
+        name, known = name_of(one), one["metadata"].get("annotations") or {}
+        changes = size != self.size(one)
+        if changes:
+            self.sizes[name] = size
+        wanted = size_annotations(self.obj)
+        if changes or (always and any(known.get(k) != v for k, v in wanted.items())):
+            self.notes[name] = {**self.notes.get(name, {}), **wanted}
+        return changes
 
 
-def get_count(obj: Object, field: str) -> int:
-    """A number of the status."""
-    return int((obj.get("status") or {}).get(field) or 0)
-
-
-def revision(obj: Object) -> int:
-    """The number that a rollout gave it."""
-    text = (obj["metadata"].get("annotations") or {}).get(REVISION, "0")
-    return int(text) if text.isdecimal() else 0
-
-
-class DeploymentController(OwnerController):
+class DeploymentController(NotingController):
     """One Deployment is one key."""
 
     name = "deployment-controller"
@@ -57,7 +93,11 @@ class DeploymentController(OwnerController):
     own = "deployments"
 
     def __init__(self) -> None:
+        super().__init__()
         self._adoption = ControllerRefManager(self.own, "replicasets")
+        self._made: dict[str, str] = {}  # the ReplicaSet that was made at the last turn, by key
+        self._refused: dict[str, str] = {}  # why it was not
+        self._scaling: dict[tuple[str, str], str] = {}  # what to say once a set is scaled
 
     def keys(
         self, seen: ObjectStore, kind: str, old: Object | None, obj: Object
@@ -72,237 +112,232 @@ class DeploymentController(OwnerController):
         one = seen.get("replicasets", f"{namespace_of(obj)}/{owner['name']}")
         return self._owners(seen, one)
 
+    def forget(self, key: str) -> None:
+        """The Deployment is gone."""
+        super().forget(key)
+        self._made.pop(key, None)
+        self._refused.pop(key, None)
+        for known in [k for k in self._scaling if k[0] == key]:
+            del self._scaling[known]
+
     def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """One step of the rollout, and the status."""
-        if is_ending(obj):
-            return
-        sets = sorted(seen.list_owned(uid_of(obj), "replicasets"), key=revision)
-        if self._adoption.settle(seen, obj, sets, todo):
+        sets = sorted(seen.list_owned(uid_of(obj), "replicasets"), key=age)
+        if not is_ending(obj) and self._adoption.settle(seen, obj, sets, todo):
             return  # counted when that is done
-        template = _bare(obj["spec"]["template"])
-        new = next((s for s in sets if _bare(s["spec"]["template"]) == template), None)
+        template = bare(obj["spec"]["template"])
+        new = next((s for s in sets if bare(s["spec"]["template"]) == template), None)
         old = [s for s in sets if s is not new]
-        if obj["spec"].get("paused"):
-            self._scale_paused(obj, sets, todo)
-        elif new is None:
-            self._create(obj, old, todo)
-        else:
-            self._name_revision(obj, new, old, todo)
-            if obj["spec"]["strategy"]["type"] == "Recreate":
-                self._recreate(seen, obj, new, old, todo)
-            else:
-                self._roll(obj, new, old, todo)
-            self._clean_up(obj, new, old, todo)
-        self._status(obj, new, sets, todo)
-
-    def _create(self, obj: Object, old: list[Object], todo: ReconcileResult) -> None:
-        spec = obj["spec"]
-        hashed = hash_of([uid_of(obj), spec["template"], obj["status"].get("collisionCount")])
-        meta = spec["template"].get("metadata") or {}
-        labels = {**(meta.get("labels") or {}), TEMPLATE_HASH: hashed}
-        count = 0 if old else replicas(obj)
-        if spec["strategy"]["type"] != "Recreate" and old:
-            have = sum(map(replicas, old))
-            surge, _ = _surge(obj)
-            count = max(0, min(replicas(obj), replicas(obj) + surge - have))
-        selector = spec["selector"]
-        match = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: hashed}
-        number = max([0, *map(revision, old)]) + 1
-        todo.create(
-            "replicasets",
-            {
-                "metadata": {
-                    "name": f"{name_of(obj)}-{hashed}",
-                    "namespace": namespace_of(obj),
-                    "labels": labels,
-                    "annotations": {**_annotations(obj), REVISION: str(number)},
-                    "ownerReferences": [reference_to(obj, "deployments")],
-                },
-                "spec": {
-                    "replicas": count,
-                    "minReadySeconds": spec.get("minReadySeconds") or 0,
-                    "selector": {**selector, "matchLabels": match},
-                    "template": {**spec["template"], "metadata": {**meta, "labels": labels}},
-                },
-            },
+        turn = _Turn(seen, obj, todo, new, old, Conditions(obj, todo.now_ns))
+        if is_ending(obj):
+            self._status(turn, rolls=False)
+            return
+        set_paused(obj, turn.conditions)
+        self._name_revision(turn)
+        scales = any(
+            DESIRED in (one["metadata"].get("annotations") or {})
+            and number_of(one, DESIRED) != replicas(obj)
+            for one in sets
+            if replicas(one)
         )
+        paused = bool(obj["spec"].get("paused"))
+        if paused or scales:
+            self._scale(turn)
+            if paused:
+                self._clean_up(turn)
+        elif is_rolling(obj):
+            self._roll(turn)
+        else:
+            self._recreate(turn)
+        self._carry_out(turn)
+        self._status(turn, rolls=not (paused or scales))
 
-    def _name_revision(
-        self, obj: Object, new: Object, old: list[Object], todo: ReconcileResult
-    ) -> None:
-        number = max(revision(new), max([0, *map(revision, old)]) + bool(old))
-        if old and revision(new) > max(map(revision, old)):
-            number = revision(new)
-        number = max(1, number)
-        notes = {**_annotations(obj), REVISION: str(number)}
-        known = new["metadata"].get("annotations") or {}
-        patch: Object = {}
-        if any(known.get(k) != v for k, v in notes.items()):
-            patch["metadata"] = {"annotations": notes}
-        ready_s = obj["spec"].get("minReadySeconds") or 0
-        if (new["spec"].get("minReadySeconds") or 0) != ready_s:
-            patch["spec"] = {"minReadySeconds": ready_s}
-        if patch:
-            todo.patch("replicasets", new, patch)
-        if revision(obj) != number:
-            todo.patch("deployments", obj, {"metadata": {"annotations": {REVISION: str(number)}}})
+    # Revisions
 
-    def _recreate(
-        self, seen: ObjectStore, obj: Object, new: Object, old: list[Object], todo: ReconcileResult
-    ) -> None:
-        for one in old:
-            self._scale(one, 0, todo)
-        running = (p for s in old for p in seen.list_owned(uid_of(s), "pods") if not is_finished(p))
-        if not any(map(replicas, old)) and not any(running):
-            self._scale(new, replicas(obj), todo)
+    def _name_revision(self, turn: _Turn) -> None:
+        """Number the newest set, which has the Deployment's annotations, and say where it is
+        from."""
+        if turn.new is None:
+            return
+        number = 1 + max((number_of(one, REVISION) for one in turn.old), default=0)
+        changed = changed_annotations(turn.obj, turn.new, number)
+        name, key = name_of(turn.new), key_of(turn.obj)
+        if changed:
+            turn.notes[name] = changed
+        if deadline_s(turn.obj) is None:
+            return
+        if self._made.pop(key, "") == name:
+            text = f'Created new replica set "{name}"'
+            turn.conditions.set(PROGRESSING, "True", "NewReplicaSetCreated", text)
+        elif turn.conditions.find(PROGRESSING) is None:
+            text = f'Found new replica set "{name}"'
+            turn.conditions.set(PROGRESSING, "True", "FoundNewReplicaSet", text)
 
-    def _roll(self, obj: Object, new: Object, old: list[Object], todo: ReconcileResult) -> None:
+    def _create(self, turn: _Turn) -> None:
+        """Make a ReplicaSet of the template, or count the one that has its name for another."""
+        obj, key = turn.obj, key_of(turn.obj)
+        number = 1 + max((number_of(one, REVISION) for one in turn.old), default=0)
+        made = build_set(obj, turn.old, number)
+        if turn.seen.get("replicasets", key_of(made)) is not None:
+            collisions = get_count(obj, "collisionCount") + 1
+            turn.todo.patch("deployments", obj, {"status": {"collisionCount": collisions}},
+                            "status")  # fmt: skip
+            return
+        turn.todo.create("replicasets", made, told=True)
+        refused = self._refused.pop(key, "")
+        if refused and deadline_s(obj) is not None:
+            text = f'Failed to create new replica set "{name_of(made)}": {refused}'
+            turn.conditions.set(PROGRESSING, "False", "ReplicaSetCreateError", text)
+
+    # Rollout
+
+    def _roll(self, turn: _Turn) -> None:
+        """Scale the new set up, or else the old ones down."""
+        new, obj = turn.new, turn.obj
+        if new is None:
+            self._create(turn)
+            return
         wanted = replicas(obj)
-        surge, unavailable = _surge(obj)
-        if not old or not any(map(replicas, old)):
-            self._scale(new, wanted, todo)
+        if replicas(new) > wanted:
+            turn.scale(new, wanted)
             return
-        have = sum(map(replicas, (*old, new)))
-        if replicas(new) != wanted:
-            grow = wanted if replicas(new) > wanted else min(
-                wanted, replicas(new) + max(0, wanted + surge - have)
-            )  # fmt: skip
-            self._scale(new, grow, todo)
-        not_available = replicas(new) - get_count(new, "availableReplicas")
-        spare = have - (wanted - unavailable) - not_available
-        if spare <= 0:
+        total = sum(map(replicas, turn.sets))
+        if replicas(new) < wanted and turn.scale(new, grown(obj, total, replicas(new))):
             return
-        for one in old:  # those that are not healthy go first
-            sick = min(replicas(one) - get_count(one, "availableReplicas"), spare)
-            if sick > 0:
-                self._scale(one, replicas(one) - sick, todo)
-                return
-        available = sum(get_count(s, "availableReplicas") for s in (*old, new))
-        spare = available - (wanted - unavailable)
-        for one in old:
-            less = min(replicas(one), spare)
+        self._shrink(turn, new, total)
+        if not turn.sizes and is_complete(obj, obj.get("status") or {}):
+            self._clean_up(turn)
+
+    def _shrink(self, turn: _Turn, new: Object, total: int) -> None:
+        """Scale old sets down: first pods that are not available, then as many as may be missing.
+        The oldest sets first."""
+        least = replicas(turn.obj) - bounds(turn.obj)[1]
+        active = [one for one in turn.old if replicas(one)]
+        spare = total - least - (replicas(new) - get_count(new, "availableReplicas"))
+        if not active or spare <= 0:
+            return
+        for one in active:
+            unwell = min(spare, replicas(one) - get_count(one, "availableReplicas"))
+            if unwell > 0:
+                turn.scale(one, replicas(one) - unwell)
+                spare -= unwell
+        spare = sum(get_count(one, "availableReplicas") for one in turn.sets) - least
+        for one in active:
+            less = min(spare, turn.size(one))
             if less > 0:
-                self._scale(one, replicas(one) - less, todo)
+                turn.scale(one, turn.size(one) - less)
                 spare -= less
 
-    def _scale_paused(self, obj: Object, sets: list[Object], todo: ReconcileResult) -> None:
-        """Paused is the rollout, not the scale: what is more or less is so of the newest."""
-        active = [s for s in sets if replicas(s)] or sets[-1:]
-        if active:
-            others = sum(map(replicas, active[:-1]))
-            self._scale(active[-1], max(0, replicas(obj) - others), todo)
+    def _recreate(self, turn: _Turn) -> None:
+        """End all old pods, then make new ones."""
+        scaled = [turn.scale(one, 0) for one in turn.old]
+        if any(scaled) or any(get_count(one, "replicas") for one in turn.old):
+            return
+        pods = (p for s in turn.old for p in turn.seen.list_owned(uid_of(s), "pods"))
+        if not all(map(is_finished, pods)):
+            return
+        if turn.new is None:
+            self._create(turn)
+            return
+        turn.scale(turn.new, replicas(turn.obj))
+        if is_complete(turn.obj, turn.obj.get("status") or {}):
+            self._clean_up(turn)
 
-    def _scale(self, one: Object, count: int, todo: ReconcileResult) -> None:
-        if replicas(one) != count:
-            todo.patch("replicasets", one, {"spec": {"replicas": count}})
+    def _scale(self, turn: _Turn) -> None:
+        """Follow the Deployment's size without a step of the rollout: each set by its share."""
+        active = [one for one in turn.sets if replicas(one)]
+        if len(active) <= 1:
+            latest = turn.new if turn.new is not None else (turn.old[-1] if turn.old else None)
+            only = active[0] if active else latest
+            if only is not None:
+                turn.scale(only, replicas(turn.obj), always=True)
+        elif is_saturated(turn.obj, turn.new):
+            for one in turn.old:
+                turn.scale(one, 0)
+        elif is_rolling(turn.obj):
+            sizes = proportional_sizes(turn.obj, active)
+            for one in active:
+                turn.scale(one, sizes[name_of(one)], always=True)
 
-    def _clean_up(self, obj: Object, new: Object, old: list[Object], todo: ReconcileResult) -> None:
-        limit = obj["spec"].get("revisionHistoryLimit", 10)
-        empty = [s for s in old if not replicas(s) and not get_count(s, "replicas")]
-        for one in empty[: max(0, len(old) - limit)]:
-            if not is_ending(one):
-                todo.delete("replicasets", one)
+    def _clean_up(self, turn: _Turn) -> None:
+        """Delete the oldest sets beyond the limit that have no pods."""
+        limit = turn.obj["spec"].get("revisionHistoryLimit", NO_LIMIT)
+        there = [one for one in turn.old if not is_ending(one)]
+        there.sort(key=lambda one: (number_of(one, REVISION), age(one)))
+        for one in there[: max(0, len(there) - limit)] if limit < NO_LIMIT else ():
+            generation = one["metadata"].get("generation", 0)
+            is_seen = generation <= get_count(one, "observedGeneration")
+            if not replicas(one) and not get_count(one, "replicas") and is_seen:
+                turn.todo.delete("replicasets", one)
 
-    def _status(
-        self, obj: Object, new: Object | None, sets: list[Object], todo: ReconcileResult
+    def _carry_out(self, turn: _Turn) -> None:
+        """Write what changes of the sets."""
+        ready_s = turn.obj["spec"].get("minReadySeconds") or 0
+        for one in turn.sets:
+            name, before = name_of(one), replicas(one)
+            patch: Object = {}
+            spec: Object = {}
+            if name in turn.notes:
+                patch["metadata"] = {"annotations": turn.notes[name]}
+            if one is turn.new and (one["spec"].get("minReadySeconds") or 0) != ready_s:
+                spec["minReadySeconds"] = ready_s
+            size = turn.sizes.get(name, before)
+            if size != before:
+                spec["replicas"] = size
+                way = "up" if size > before else "down"
+                text = f"Scaled {way} replica set {name} from {before} to {size}"
+                self._scaling[key_of(turn.obj), name] = text
+            if spec:
+                patch["spec"] = spec
+            if patch:
+                turn.todo.patch("replicasets", one, patch, told=size != before)
+
+    def handle_write(
+        self, key: str, method: str, kind: str, name: str, answer: Object, failure: str
     ) -> None:
+        """Note what became of ReplicaSets."""
+        if kind != "replicasets":
+            return
+        if method == "PATCH":
+            text = self._scaling.pop((key, name), "")
+            if text and not failure:
+                self.notes.add(key, "Normal", "ScalingReplicaSet", text)
+        elif method == "POST" and failure and answer.get("reason") != "AlreadyExists":
+            self._refused[key] = failure
+            made = (answer.get("details") or {}).get("name") or ""
+            text = f'Failed to create new replica set "{made}": {failure}'
+            self.notes.add(key, "Warning", "ReplicaSetCreateError", text)
+        elif method == "POST" and not failure:
+            self._made[key] = name
+            if size := replicas(answer):
+                text = f"Scaled up replica set {name} from 0 to {size}"
+                self.notes.add(key, "Normal", "ScalingReplicaSet", text)
+
+    # Status
+
+    def _status(self, turn: _Turn, rolls: bool) -> None:
+        """Write what is known; `rolls`: whether the rollout's progress is judged."""
+        obj, todo = turn.obj, turn.todo
+        if any(call.kind == "deployments" for call in todo.calls):
+            return  # once that is answered
         known = obj.get("status") or {}
-        available = sum(get_count(s, "availableReplicas") for s in sets)
-        status: Object = {
-            "observedGeneration": obj["metadata"].get("generation", 0),
-            "replicas": sum(get_count(s, "replicas") for s in sets),
-            "updatedReplicas": get_count(new, "replicas") if new else 0,
-            "readyReplicas": sum(get_count(s, "readyReplicas") for s in sets),
-            "availableReplicas": available,
-            "unavailableReplicas": max(0, sum(map(replicas, sets)) - available),
-        }
-        _, unavailable = _surge(obj)
-        wanted = replicas(obj)
-        enough = available >= wanted - unavailable
-        done = (
-            status["updatedReplicas"] == wanted
-            and status["replicas"] == wanted
-            and available == wanted
-        )
-        conditions = [
-            _condition(
-                obj, "Available", "True" if enough else "False",
-                "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
-                "Deployment has minimum availability." if enough
-                else "Deployment does not have minimum availability.",
-                todo.now_ns,
-            ),
-            self._progress(obj, new, done, status, todo),
-        ]  # fmt: skip
-        numbers = {k: known.get(k, 0) for k in status}
-        if is_outdated(numbers, status) or _differ(known.get("conditions"), conditions):
-            todo.patch("deployments", obj, {"status": {**status, "conditions": conditions}},
-                       "status")  # fmt: skip
-
-    def _progress(
-        self, obj: Object, new: Object | None, done: bool, status: Object, todo: ReconcileResult
-    ) -> Object:
-        name = f"{name_of(new)}" if new else name_of(obj)
-        if done:
-            text = f'ReplicaSet "{name}" has successfully progressed.'
-            return _condition(obj, "Progressing", "True", "NewReplicaSetAvailable", text,
-                              todo.now_ns)  # fmt: skip
-        before = condition(obj, "Progressing")
-        known = obj.get("status") or {}
-        moved = any(known.get(k, 0) != v for k, v in status.items())
-        deadline_s = obj["spec"].get("progressDeadlineSeconds") or 600
-        if before is not None and not moved and before.get("reason") != "NewReplicaSetAvailable":
-            since_ns = time_ns(before.get("lastUpdateTime")) or todo.now_ns
-            due_ns = since_ns + deadline_s * SECOND_NS
-            if before["status"] == "False" or due_ns <= todo.now_ns:
-                text = f'ReplicaSet "{name}" has timed out progressing.'
-                return _condition(obj, "Progressing", "False", "ProgressDeadlineExceeded", text,
-                                  todo.now_ns)  # fmt: skip
-            todo.requeue_at(due_ns)
-            return before
-        todo.requeue_at(todo.now_ns + deadline_s * SECOND_NS)
-        text = f'ReplicaSet "{name}" is progressing.'
-        made = _condition(obj, "Progressing", "True", "ReplicaSetUpdated", text, todo.now_ns)
-        return {**made, "lastUpdateTime": time_text(todo.now_ns)} if moved else made
-
-
-def _bare(template: Object) -> Object:
-    """The template without the hash that ReplicaSets add."""
-    meta = dict(template.get("metadata") or {})
-    labels = {k: v for k, v in (meta.get("labels") or {}).items() if k != TEMPLATE_HASH}
-    return {**template, "metadata": {**meta, "labels": labels}}
-
-
-def _annotations(obj: Object) -> Object:
-    skipped = ("kubectl.kubernetes.io/last-applied-configuration", REVISION)
-    own = obj["metadata"].get("annotations") or {}
-    return {k: v for k, v in own.items() if k not in skipped}
-
-
-def _surge(obj: Object) -> tuple[int, int]:
-    """How many more, and how many fewer, there may be meanwhile."""
-    rolling = obj["spec"]["strategy"].get("rollingUpdate")
-    wanted = replicas(obj)
-    if rolling is None:
-        return 0, 0 if obj["spec"]["strategy"]["type"] == "Recreate" else 1
-    surge = absolute(rolling.get("maxSurge", "25%"), wanted, True)
-    unavailable = absolute(rolling.get("maxUnavailable", "25%"), wanted, False)
-    return surge, unavailable if surge or unavailable else 1
-
-
-def _condition(
-    obj: Object, type: str, status: str, reason: str, message: str, now_ns: int
-) -> Object:
-    """The condition, with its times kept where it says the same as before."""
-    before, now = condition(obj, type), time_text(now_ns)
-    made: Any = {"type": type, "status": status, "reason": reason, "message": message}
-    if before is not None and all(before.get(k) == v for k, v in made.items()):
-        return before
-    same = before is not None and before.get("status") == status
-    transition = (before or {}).get("lastTransitionTime") if same else now
-    return {**made, "lastUpdateTime": now, "lastTransitionTime": transition or now}
-
-
-def _differ(known: list[Object] | None, wanted: list[Object]) -> bool:
-    by_type = {c.get("type"): c for c in known or ()}
-    return any(by_type.get(c["type"]) != c for c in wanted)
+        status, conditions = count(obj, turn.new, turn.sets), turn.conditions
+        set_available(obj, status, conditions)
+        if rolls:
+            set_progress(obj, turn.new, status, conditions, todo.now_ns)
+            set_failure(turn.new, turn.sets, conditions)
+            again_ns = due_ns(obj, status, conditions)
+            if again_ns is not None:
+                todo.requeue_at(again_ns)
+        meta: Object = {"resourceVersion": obj["metadata"].get("resourceVersion")}
+        number = 0
+        if turn.new is not None:
+            noted = turn.notes.get(name_of(turn.new), {})
+            number = int(noted.get(REVISION) or number_of(turn.new, REVISION))
+        if number and str(number) != (obj["metadata"].get("annotations") or {}).get(REVISION):
+            meta["annotations"] = {REVISION: str(number)}
+        numbers = {name: known.get(name, 0) for name in status}
+        same = conditions.items == list(known.get("conditions") or ())
+        if is_outdated(numbers, status) or not same or "annotations" in meta:
+            status["conditions"] = conditions.items
+            todo.patch("deployments", obj, {"metadata": meta, "status": status}, "status", MERGE)

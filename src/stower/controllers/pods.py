@@ -1,7 +1,6 @@
 """Helpers for controllers that own pods: build from a template, evict, count, rank for deletion."""
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -124,26 +123,6 @@ def selects(selector: Object | None, obj: Object) -> bool:
         return False
     labels = obj["metadata"].get("labels") or {}
     return msgspec.convert(selector, LabelSelector).matches(labels)
-
-
-def to_delete_first(pods: Iterable[Object]) -> list[Object]:
-    """The order in which surplus pods go. Source: controller.ActivePods."""
-
-    def rank(pod: Object) -> tuple[bool, int, bool, int, str]:
-        phases = {"Pending": 0, "Unknown": 1}
-        restarts = sum(
-            c.get("restartCount", 0) for c in (pod["status"].get("containerStatuses") or ())
-        )
-        created_ns = time_ns(pod["metadata"].get("creationTimestamp")) or 0
-        return (
-            bool(pod["spec"].get("nodeName")),
-            phases.get(phase(pod), 2),
-            is_ready(pod),
-            -restarts - created_ns,
-            name_of(pod),
-        )
-
-    return sorted(pods, key=rank)
 
 
 def absolute(value: Any, total: int, round_up: bool) -> int:

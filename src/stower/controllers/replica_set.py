@@ -1,21 +1,29 @@
 """ReplicaSet controller: keeps the wanted number of pods. Source: pkg/controller/replicaset."""
 
+from typing import Final
+
 from stower.controllers.adoption import ControllerRefManager
-from stower.controllers.objects import Object, ObjectStore, is_ending, uid_of
+from stower.controllers.creation_pace import CreationPace
+from stower.controllers.deletion_order import order_for_deletion
+from stower.controllers.event_notes import NotingController
+from stower.controllers.objects import Object, ObjectStore, is_ending, key_of, owner_of, uid_of
 from stower.controllers.pods import (
+    condition,
     is_active,
     is_available,
+    is_finished,
     is_outdated,
     is_ready,
     pod_of,
-    to_delete_first,
 )
-from stower.controllers.runtime import OwnerController, ReconcileResult
+from stower.controllers.runtime import MERGE, ReconcileResult
+from stower.model.times import time_text
 
-BURST = 500
+BURST: Final = 500
+FAILURE: Final = "ReplicaFailure"
 
 
-class ReplicaSetController(OwnerController):
+class ReplicaSetController(NotingController):
     """One ReplicaSet is one key."""
 
     name = "replicaset-controller"
@@ -23,7 +31,10 @@ class ReplicaSetController(OwnerController):
     own = "replicasets"
 
     def __init__(self) -> None:
+        super().__init__()
         self._adoption = ControllerRefManager(self.own, "pods")
+        self._pace = CreationPace(BURST)
+        self._refused: dict[str, str] = {}  # why the last write of a pod was refused, by key
 
     def keys(
         self, seen: ObjectStore, kind: str, old: Object | None, obj: Object
@@ -32,23 +43,61 @@ class ReplicaSetController(OwnerController):
         more = self._adoption.keys(seen, kind, old, obj)
         return (*super().keys(seen, kind, old, obj), *more)
 
+    def forget(self, key: str) -> None:
+        """The set is gone."""
+        super().forget(key)
+        self._pace.forget(key)
+        self._refused.pop(key, None)
+
     def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Make what is missing, delete what is too many, say how many there are."""
-        spec = obj["spec"]
-        pods = [pod for pod in seen.list_owned(uid_of(obj), "pods") if is_active(pod)]
+        owned = seen.list_owned(uid_of(obj), "pods")
+        pods = [pod for pod in owned if is_active(pod)]
         if not is_ending(obj):
             if self._adoption.settle(seen, obj, pods, todo):
                 return  # counted when that is done
-        missing = spec.get("replicas", 1) - len(pods)
+        refused = self._refused.pop(key_of(obj), "")
+        missing = obj["spec"].get("replicas", 1) - len(pods)
+        if not missing:
+            refused = ""
         if not is_ending(obj):
-            for _ in range(min(missing, BURST)):
-                todo.create("pods", pod_of(spec["template"], obj, "replicasets"))
+            for _ in range(self._pace.allowed(key_of(obj), missing)):
+                pod = pod_of(obj["spec"]["template"], obj, "replicasets")
+                todo.create("pods", pod, told=True)
             if missing < 0:
-                for pod in to_delete_first(pods)[: min(-missing, BURST)]:
-                    todo.delete("pods", pod)
-        self._status(obj, pods, todo)
+                surplus = min(-missing, BURST)
+                if surplus < len(pods):
+                    pods_to_go = order_for_deletion(pods, _related(seen, obj), todo.now_ns)
+                else:
+                    pods_to_go = pods
+                for pod in pods_to_go[:surplus]:
+                    todo.delete("pods", pod, told=True)
+        leaving = sum(
+            is_ending(pod) and not is_finished(pod) and self._adoption.matches(obj, pod)
+            for pod in owned
+        )
+        self._status(obj, pods, leaving, missing, refused, todo)
 
-    def _status(self, obj: Object, pods: list[Object], todo: ReconcileResult) -> None:
+    def handle_write(
+        self, key: str, method: str, kind: str, name: str, answer: Object, failure: str
+    ) -> None:
+        """Note what became of pods."""
+        if kind == "pods":
+            self.note_pod(key, method, name, failure)
+            if failure:
+                self._refused[key] = failure
+                if method == "POST":
+                    self._pace.refuse(key)
+
+    def _status(
+        self,
+        obj: Object,
+        pods: list[Object],
+        leaving: int,
+        missing: int,
+        refused: str,
+        todo: ReconcileResult,
+    ) -> None:
         spec = obj["spec"]
         available = 0
         for pod in pods:
@@ -57,15 +106,33 @@ class ReplicaSetController(OwnerController):
             if due_ns is not None:
                 todo.requeue_at(due_ns)
         labels = (spec["template"].get("metadata") or {}).get("labels") or {}
-        status = {
+        status: Object = {
             "replicas": len(pods),
             "fullyLabeledReplicas": sum(
                 labels.items() <= (p["metadata"].get("labels") or {}).items() for p in pods
             ),
             "readyReplicas": sum(map(is_ready, pods)),
             "availableReplicas": available,
+            "terminatingReplicas": leaving,
             "observedGeneration": obj["metadata"].get("generation", 0),
         }
-        if is_outdated({"fullyLabeledReplicas": 0, "readyReplicas": 0, "availableReplicas": 0,
-                    **(obj.get("status") or {})}, status):  # fmt: skip
-            todo.patch("replicasets", obj, {"status": status}, "status")
+        known = obj.get("status") or {}
+        zeros = {"fullyLabeledReplicas": 0, "readyReplicas": 0, "availableReplicas": 0}
+        meta: Object = {}
+        if bool(refused) != (condition(obj, FAILURE) is not None):
+            others = [c for c in known.get("conditions") or () if c.get("type") != FAILURE]
+            failure = {"type": FAILURE, "status": "True", "message": refused,
+                       "lastTransitionTime": time_text(todo.now_ns),
+                       "reason": "FailedCreate" if missing > 0 else "FailedDelete"}  # fmt: skip
+            status["conditions"] = [*others, failure] if refused else others
+            meta["resourceVersion"] = obj["metadata"].get("resourceVersion")  # others may add some
+        elif not is_outdated({**zeros, **known}, status):
+            return
+        todo.patch("replicasets", obj, {"metadata": meta, "status": status}, "status", MERGE)
+
+
+def _related(seen: ObjectStore, obj: Object) -> list[Object]:
+    """The pods of all ReplicaSets of the set's owner."""
+    owner = owner_of(obj)
+    sets = seen.list_owned(owner["uid"], "replicasets") if owner is not None else [obj]
+    return [pod for one in sets for pod in seen.list_owned(uid_of(one), "pods")]
