@@ -8,7 +8,7 @@ controller acts on an outdated object.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 import msgspec
@@ -56,7 +56,8 @@ class _PlannedCall(msgspec.Struct, gc=False):
     content_type: str = ""
     target: Object | None = None
     query: tuple[tuple[str, str], ...] = ()
-    told: bool = False
+    told: bool = False  # handle_answer is called with the answer
+    awaited: bool = True  # the key is not reconciled before the answer, and again if it fails
 
 
 class ReconcileResult:
@@ -146,12 +147,19 @@ class ReconcileResult:
         self.event("pods", pod, "Warning", reason, message, component)
 
     def event(
-        self, kind: str, obj: Object, type: str, reason: str, message: str, component: str
+        self,
+        kind: str,
+        obj: Object,
+        type: str,
+        reason: str,
+        message: str,
+        component: str,
+        awaited: bool = True,
     ) -> None:
-        """An Event about an object in a namespace."""
+        """An Event about an object in a namespace. Not awaited: nobody hears of the answer."""
         now, resource = time_text(self.now_ns), RESOURCES[kind]
-        # Several at the same moment differ in what they say.
-        suffix = self.now_ns ^ crc32(f"{reason} {message}".encode())
+        what = f"{reason}{message}".encode("utf-8", "surrogatepass")
+        suffix = self.now_ns ^ crc32(what)  # for several at the same moment
         event = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -175,7 +183,7 @@ class ReconcileResult:
             "count": 1,
         }
         path = f"/api/v1/namespaces/{namespace_of(obj)}/events"
-        self.calls.append(_PlannedCall("", "POST", path, encode(event), JSON))
+        self.calls.append(_PlannedCall("", "POST", path, encode(event), JSON, awaited=awaited))
 
     def path_to(self, kind: str, namespace: str = "", name: str = "") -> str:
         """The path of a collection, or of an object in it."""
@@ -198,6 +206,21 @@ def path_to(kind: str, namespace: str = "", name: str = "", version: str = "") -
     within = f"/namespaces/{namespace}" if resource.namespaced and namespace else ""
     path = f"{group}{version}{within}/{kind}"
     return f"{path}/{name}" if name else path
+
+
+class WriteAnswer(NamedTuple):
+    """The answer to a write of a controller."""
+
+    kind: str  # the plural
+    method: str
+    target: Object | None  # as it was seen before, None of a creation
+    status: int  # 0: there was no answer
+    body: Object  # an object, or a Status that says what was wrong; empty where neither came
+
+    @property
+    def is_good(self) -> bool:
+        """The write was carried out."""
+        return 200 <= self.status < 300
 
 
 class Controller(Protocol):
@@ -225,9 +248,18 @@ class Controller(Protocol):
     def handle_answer(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
         """The answer to what was asked besides writes, and to the writes that ask for it."""
 
+    @property
+    def reports_writes(self) -> bool:
+        """Whether `report_write` is called."""
+
+    def report_write(
+        self, seen: ObjectStore, key: str, answer: WriteAnswer, todo: ReconcileResult
+    ) -> None:
+        """Record Events about a write, once it was answered."""
+
 
 class _PendingCall(msgspec.Struct, gc=False):
-    work: tuple[int, str]
+    work: tuple[int, str] | None  # None: nobody waits for the answer
     kind: str
     method: str
     path: str
@@ -262,6 +294,7 @@ class ControllerManager:
         self._timers: list[tuple[int, tuple[int, str]]] = []
         self._timer_of: dict[tuple[int, str], int] = {}
         self._unanswered: dict[int, _PendingCall] = {}
+        self._reports: list[tuple[tuple[int, str], _PlannedCall]] = []
         self._next_id = 1
         self.faults: deque[str] = deque(maxlen=FAULTS_MAX)  # what went wrong within
 
@@ -293,19 +326,50 @@ class ControllerManager:
     def handle_answer(self, id: int, status: int, body: bytes) -> None:
         """The answer to a call; status 0: there was none."""
         call = self._unanswered.pop(id)
-        controller = self.controllers[call.work[0]]
+        work = call.work
+        if work is None:
+            return
+        controller = self.controllers[work[0]]
         if call.kind and 200 <= status < 300:
             self._take(call, body)
         elif call.kind and status == NOT_FOUND and call.target is not None:
             self._on_deletion(call.kind, call.target)
         if call.told:
             try:
-                controller.handle_answer(call.work[1], call.method, call.path, status, body)
+                controller.handle_answer(work[1], call.method, call.path, status, body)
             except Exception as error:
-                self._fault(controller, call.work[1], error)
+                self._fault(controller, work[1], error)
+        if call.kind and controller.reports_writes:
+            self._report(controller, work, call, status, body)
         gone = status == NOT_FOUND and call.method != "POST"
         failed = not (200 <= status < 300 or gone)
-        self._finish_call(call.work, failed)
+        self._finish_call(work, failed)
+
+    def _report(
+        self,
+        controller: Controller,
+        work: tuple[int, str],
+        call: _PendingCall,
+        status: int,
+        body: bytes,
+    ) -> None:
+        try:
+            answer = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            answer = None
+        what = answer if isinstance(answer, dict) else {}
+        todo = ReconcileResult(self.now_ns, self.versions)
+        try:
+            controller.report_write(
+                self.seen,
+                work[1],
+                WriteAnswer(call.kind, call.method, call.target, status, what),
+                todo,
+            )
+        except Exception as error:
+            self._fault(controller, work[1], error)
+            return
+        self._reports += [(work, planned) for planned in todo.calls]
 
     def _finish_call(self, work: tuple[int, str], failed: bool) -> None:
         busy = self._busy[work]
@@ -369,7 +433,7 @@ class ControllerManager:
     @property
     def next_wake_ns(self) -> int | None:
         """When to step again if nothing happens before."""
-        if self._due and not self._unlisted:
+        if (self._due or self._reports) and not self._unlisted:
             return self.now_ns
         return self._timers[0][0] if self._timers else None
 
@@ -383,7 +447,8 @@ class ControllerManager:
             if self._timer_of.get(work) == due_ns:
                 del self._timer_of[work]
                 self._due[work] = None
-        calls: list[Call] = []
+        calls = [self._call(*report) for report in self._reports]
+        self._reports.clear()
         for _ in range(most):
             if not self._due:
                 break
@@ -410,11 +475,16 @@ class ControllerManager:
     def _call(self, work: tuple[int, str], wanted: _PlannedCall) -> Call:
         id = self._next_id
         self._next_id = id + 1
-        self._busy.setdefault(work, _CallState()).count += 1
+        if wanted.awaited:
+            self._busy.setdefault(work, _CallState()).count += 1
         self._unanswered[id] = _PendingCall(
-            work, wanted.kind, wanted.method, wanted.path, wanted.target,
+            work if wanted.awaited else None,
+            wanted.kind,
+            wanted.method,
+            wanted.path,
+            wanted.target,
             wanted.told or not wanted.kind,
-        )  # fmt: skip
+        )
         return Call(id, wanted.method, wanted.path, wanted.query, wanted.body, wanted.content_type)
 
     def _wake(self, work: tuple[int, str], when_ns: int) -> None:
@@ -429,6 +499,7 @@ class BaseController:
 
     name = ""
     kinds: tuple[str, ...] = ()
+    reports_writes = False
 
     def first_keys(self) -> Iterable[str]:
         """Nothing that is not there."""
@@ -436,6 +507,11 @@ class BaseController:
 
     def handle_answer(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
         """Nothing was asked."""
+
+    def report_write(
+        self, seen: ObjectStore, key: str, answer: WriteAnswer, todo: ReconcileResult
+    ) -> None:
+        """Nothing is reported."""
 
 
 class OwnerController(BaseController):
