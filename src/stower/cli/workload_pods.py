@@ -159,7 +159,7 @@ class _Store:
         found: list[Created] = []
         is_done = True
         for call in todo.calls:
-            if call.method == "POST" and call.kind != "events":
+            if call.method == "POST" and call.kind:
                 obj = self._named(owner, msgspec.json.decode(call.body))
                 is_taken = call.kind == "pods" and key_of(obj) in self._pods
                 if is_taken or self._seen.get(call.kind, key_of(obj)) is not None:

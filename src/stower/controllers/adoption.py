@@ -21,8 +21,9 @@ from stower.controllers.runtime import ReconcileResult
 class ControllerRefManager:
     """What objects of one kind do about those of another. Both are given as plurals.
 
-    `is_member`: what an owner asks of an object besides its selector; `finished`: whether pods that
-    have ended are taken too.
+    `is_member`: what an owner asks of an object besides its selector; `finalizer`: keeps owned
+    objects until their end is counted; `finished`: whether pods that have ended are taken too, as
+    they are where there is a finalizer.
     """
 
     def __init__(
@@ -31,11 +32,13 @@ class ControllerRefManager:
         kind: str,
         is_member: Callable[[Object, Object], bool] | None = None,
         finished: bool = False,
+        finalizer: str = "",
     ) -> None:
         self._owners = owners
         self._kind = kind
         self._is_member = is_member
-        self._finished = finished
+        self._finished = finished or bool(finalizer)
+        self._finalizer = finalizer
         self._wanted: dict[str, None] = {}  # owners that there may be something for
 
     def keys(
@@ -68,7 +71,10 @@ class ControllerRefManager:
         lost = [obj for obj in owned if not is_ending(obj) and not self.matches(owner, obj)]
         for obj in lost:
             gone = {"$patch": "delete", "uid": uid_of(owner)}
-            todo.patch(self._kind, obj, {"metadata": {"ownerReferences": [gone]}})
+            meta: Object = {"ownerReferences": [gone]}
+            if self._finalizer:
+                meta["$deleteFromPrimitiveList/finalizers"] = [self._finalizer]
+            todo.patch(self._kind, obj, {"metadata": meta})
         if key not in self._wanted:
             return bool(lost)
         found = [
@@ -80,7 +86,10 @@ class ControllerRefManager:
         ]
         for obj in found:
             reference = reference_to(owner, self._owners)
-            todo.patch(self._kind, obj, {"metadata": {"ownerReferences": [reference]}})
+            meta = {"ownerReferences": [reference]}
+            if self._finalizer:
+                meta["finalizers"] = [self._finalizer]
+            todo.patch(self._kind, obj, {"metadata": meta})
         if not found:
             del self._wanted[key]
         return bool(lost or found)

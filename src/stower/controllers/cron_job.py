@@ -7,7 +7,7 @@ Source: pkg/controller/cronjob.
 from collections.abc import Iterable
 from typing import Final
 
-from stower.controllers.job import is_over
+from stower.controllers.job_sync import is_over
 from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, namespace_of, uid_of
 from stower.controllers.pods import condition, is_outdated, reference_to
 from stower.controllers.runtime import OwnerController, ReconcileResult

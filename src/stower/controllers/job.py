@@ -1,324 +1,439 @@
 """Job controller: creates pods until enough of them have succeeded. Source: pkg/controller/job.
 
-A finalizer keeps each pod until it is counted: the pod's uid and the new sum are written into the
-Job's status first, then the finalizer is removed (KEP-2307).
+A finalizer keeps each pod until it is counted: the pod's uid is written into the Job's status, then
+the finalizer is removed, then the uid becomes part of the sum (KEP-2307). Each step is one
+reconciliation.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, owner_of, uid_of
-from stower.controllers.pods import condition, is_active, is_ready, phase, pod_of
-from stower.controllers.runtime import OwnerController, ReconcileResult
+from stower.controllers.adoption import ControllerRefManager
+from stower.controllers.event_recorder import EventRecorder
+from stower.controllers.job_failures import JobBackoff, match_failure
+from stower.controllers.job_indexes import (
+    IndexSet,
+    index_of,
+    indexes_of,
+    select_redundant,
+)
+from stower.controllers.job_pods import build_indexed_pod, build_pod
+from stower.controllers.job_sync import (
+    COMPLETE,
+    FAILED,
+    TRACKING,
+    JobSync,
+    Verdict,
+    is_over,
+    is_terminating,
+    is_tracked,
+    is_true,
+)
+from stower.controllers.objects import (
+    Object,
+    ObjectStore,
+    is_ending,
+    key_of,
+    name_of,
+    namespace_of,
+    owner_of,
+    uid_of,
+)
+from stower.controllers.pods import condition, is_ready, phase, selects, to_delete_first
+from stower.controllers.runtime import NOT_FOUND, OwnerController, ReconcileResult, WriteAnswer
 from stower.model.times import SECOND_NS, time_ns, time_text
 
-INDEX: Final = "batch.kubernetes.io/job-completion-index"
-LABELS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
-NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")
-TRACKING: Final = "batch.kubernetes.io/job-tracking"
-COMPLETIONS_MAX: Final = 1_000_000
-BACKOFF_NS: Final = 10 * SECOND_NS
-BACKOFF_NS_MAX: Final = 600 * SECOND_NS
+CONTROLLER: Final = "kubernetes.io/job-controller"  # spec.managedBy of the Jobs of this controller
+ORPHAN: Final = "pod/"  # begins the key of a pod that may have lost its Job
+PODS_MAX: Final = 500  # created or deleted at once
+UNCOUNTED_MAX: Final = 500  # pods that a status names at once
+NOT_COUNTED: Final = ("active", "succeeded", "failed", "completedIndexes")  # absent: zero, empty
 
 
-def index_of(pod: Object) -> int:
-    """Which part of an Indexed job it is."""
-    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
-    return int(text) if text.isdecimal() else -1
+class PodCounts(NamedTuple):
+    """Pods of a Job once what was asked for is done."""
+
+    active: int
+    ready: int
+    terminating: int
+
+    def without(self, deleted: list[Object]) -> "PodCounts":
+        """The counts once these active pods are deleted."""
+        ready = self.ready - sum(map(is_ready, deleted))
+        return PodCounts(self.active - len(deleted), ready, self.terminating + len(deleted))
 
 
-def is_over(job: Object) -> bool:
-    """It is complete or has failed."""
-    return any(
-        c.get("type") in ("Complete", "Failed") and c.get("status") == "True"
-        for c in (job.get("status") or {}).get("conditions") or ()
-    )
+class PodTracking(NamedTuple):
+    """What is counted next. Pods in `released` are counted already, and need not be kept."""
+
+    succeeded: list[str]  # uids
+    failed: list[str]
+    indexes: IndexSet  # that have succeeded
+    is_whole: bool  # false: there are more than a status may name
+    released: list[Object]
 
 
 class JobController(OwnerController):
-    """One Job is one key."""
+    """One Job is one key; a pod that may have lost its Job is another."""
 
     name = "job-controller"
     kinds = ("jobs", "pods")
     own = "jobs"
+    reports_writes = True
+
+    def __init__(self) -> None:
+        self._adoption = ControllerRefManager(self.own, "pods", finalizer=TRACKING)
+        self._events = EventRecorder(self.name)
+        self._backoffs: dict[str, tuple[str, JobBackoff]] = {}  # by key, with the Job's uid
+        self._refused: set[str] = set()  # keys of Jobs whose last pod was not created
+
+    def keys(
+        self, seen: ObjectStore, kind: str, old: Object | None, obj: Object
+    ) -> tuple[str, ...]:
+        """The Job itself, Jobs that own a pod or would take it, and pods that are kept by the
+        finalizer though no Job owns them."""
+        found = (*super().keys(seen, kind, old, obj), *self._adoption.keys(seen, kind, old, obj))
+        if kind == "pods":
+            is_lost = is_tracked(obj) and _find_owner(seen, obj) is None
+            return (*found, f"{ORPHAN}{key_of(obj)}") if is_lost else found
+        if old is not obj:
+            return found
+        kept = [p for p in seen.list_owned(uid_of(obj), "pods") if is_tracked(p)]
+        return (*found, *(f"{ORPHAN}{key_of(p)}" for p in kept))
+
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
+        """Say what is to be done for the key, as things are."""
+        if key.count("/") == 2:
+            _release_orphan(seen, key.removeprefix(ORPHAN), todo)
+            return
+        if seen.get(self.own, key) is None:
+            self._backoffs.pop(key, None)
+            self._refused.discard(key)
+        super().reconcile(seen, key, todo)
 
     def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Make the pods that are still needed, and say how far it is."""
-        spec, known = obj["spec"], obj.get("status") or {}
+        if is_over(obj):
+            self._backoffs.pop(key_of(obj), None)
+            _delete_after_ttl(obj, todo)
+        if _is_foreign(obj):
+            return
         pods = seen.list_owned(uid_of(obj), "pods")
-        if is_over(obj) or is_ending(obj):
-            _remove_finalizers([p for p in pods if not is_active(p)], todo)
-            if is_over(obj):
-                self._write_status(
-                    obj, {"uncountedTerminatedPods": _make_uncounted(pods)}, [], todo
-                )
-                self._delete_after_ttl(obj, todo)
+        if is_over(obj):
+            _remove_finalizers(pods, todo)
             return
-        counted = _counted_uids(known)
-        # Of one that is deleted while it runs, nobody will ever say how it ended.
-        _remove_finalizers([p for p in pods if uid_of(p) in counted or _is_leaving(p)], todo)
-        active = [p for p in pods if is_active(p)]
-        if spec.get("suspend"):
-            for pod in active:
+        if obj["spec"].get("selector") and not is_ending(obj):
+            if self._adoption.settle(seen, obj, pods, todo):
+                return  # counted when that is done
+        sync = JobSync(obj, pods, todo.now_ns)
+        if sync.deadline_ns is not None and sync.deadline_ns > todo.now_ns:
+            todo.requeue_at(sync.deadline_ns)
+        self._sync(sync, todo)
+
+    def _sync(self, sync: JobSync, todo: ReconcileResult) -> None:
+        job = sync.job
+        uid, backoff = self._backoffs.get(key_of(job), ("", JobBackoff()))
+        if uid != uid_of(job):
+            backoff = JobBackoff()
+            self._backoffs[key_of(job)] = uid_of(job), backoff
+        backoff.record(sync.new_succeeded, sync.new_failed)
+
+        counts = PodCounts(len(sync.active), sync.ready, sync.terminating)
+        conditions: list[Object] = []
+        verdict = sync.find_verdict()
+        if verdict is not None:
+            for pod in sync.active:
                 todo.delete("pods", pod)
-            resting: Object = {"active": 0, "ready": 0, "startTime": None}
-            self._write_status(obj, resting, _suspended_condition(obj, True, todo.now_ns), todo)
-            return
-        new = [p for p in pods if TRACKING in _finalizers(p) and uid_of(p) not in counted]
-        bad = [p for p in new if phase(p) == "Failed"]
-        failed = (known.get("failed") or 0) + len(bad)
-        done, indexed = self._count_succeeded(obj, pods, sum(phase(p) == "Succeeded" for p in new))
-        status: Object = {
-            "startTime": known.get("startTime") or time_text(todo.now_ns),
-            "succeeded": done,
-            "failed": failed,
-            "uncountedTerminatedPods": _make_uncounted(pods),
-        }
-        if indexed is not None:
-            status["completedIndexes"] = _ranges(indexed)
-        why = self._verdict(obj, pods, done, failed, status, todo)
-        if why is not None:
-            for pod in active:
-                todo.delete("pods", pod)
-            more = {"active": 0, "ready": 0, "terminating": 0}
-            if why[0] == "Failed":
-                more["failed"] = failed + len(active)
-            if why[0] == "Complete":
-                more["completionTime"] = time_text(todo.now_ns)  # type: ignore[assignment]
-            self._write_status(obj, {**status, **more}, _verdict_conditions(why, todo.now_ns), todo)
-            return
-        made = self._make(obj, pods, active, done, indexed, failed, todo)
-        status["active"] = len(active) + made
-        status["ready"] = sum(map(is_ready, active))
-        resumed = (
-            []
-            if condition(obj, "Suspended") is None
-            else _suspended_condition(obj, False, todo.now_ns)
-        )
-        self._write_status(obj, status, resumed, todo)
-
-    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
-        """Also of a job that is gone: nothing keeps its pods."""
-        super().reconcile(seen, key, todo)
-        if seen.get("jobs", key) is None:
-            namespace, _, name = key.partition("/")
-            own = []
-            for pod in seen.list_namespace("pods", namespace):
-                owner = owner_of(pod) or {}
-                if owner.get("kind") == "Job" and owner["name"] == name:
-                    own.append(pod)
-            _remove_finalizers(own, todo)
-
-    def _count_succeeded(
-        self, obj: Object, pods: list[Object], new: int
-    ) -> tuple[int, set[int] | None]:
-        known = obj.get("status") or {}
-        good = [p for p in pods if phase(p) == "Succeeded"]
-        if obj["spec"].get("completionMode") != "Indexed":
-            return (known.get("succeeded") or 0) + new, None
-        total = obj["spec"].get("completions") or 0
-        indexed = _read_ranges(known.get("completedIndexes") or "")
-        indexed |= {i for i in map(index_of, good) if 0 <= i < total}
-        return len(indexed), indexed
-
-    def _verdict(
-        self,
-        obj: Object,
-        pods: list[Object],
-        done: int,
-        failed: int,
-        status: Object,
-        todo: ReconcileResult,
-    ) -> tuple[str, str, str] | None:
-        spec = obj["spec"]
-        limit = spec.get("activeDeadlineSeconds")
-        if limit is not None:
-            due_ns = (time_ns(status["startTime"]) or todo.now_ns) + limit * SECOND_NS
-            if due_ns <= todo.now_ns:
-                return "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
-            todo.requeue_at(due_ns)
-        restarts = sum(
-            c.get("restartCount", 0)
-            for p in pods
-            for c in (p.get("status") or {}).get("containerStatuses") or ()
-            if is_active(p) and spec["template"]["spec"].get("restartPolicy") == "OnFailure"
-        )
-        most = spec.get("backoffLimit", 6)
-        if failed > most or restarts >= max(1, most):
-            text = "Job has reached the specified backoff limit"
-            return "Failed", "BackoffLimitExceeded", text
-        completions = spec.get("completions")
-        enough = done >= completions if completions is not None else (
-            done > 0 and not any(is_active(p) for p in pods)
-        )  # fmt: skip
-        if enough:
-            return "Complete", "CompletionsReached", "Reached expected number of succeeded pods"
-        return None
-
-    def _make(
-        self,
-        obj: Object,
-        pods: list[Object],
-        active: list[Object],
-        done: int,
-        indexed: set[int] | None,
-        failed: int,
-        todo: ReconcileResult,
-    ) -> int:
-        spec = obj["spec"]
-        at_once = spec.get("parallelism", 1)
-        completions = spec.get("completions")
-        if completions is None:
-            wanted = len(active) if done else at_once
+            counts = counts.without(sync.active)
         else:
-            wanted = min(at_once, completions - done)
-        for pod in active[wanted:]:
-            todo.delete("pods", pod)
-        missing = wanted - len(active)
+            if not is_ending(job):
+                counts = self._manage(sync, counts, backoff, todo)
+            if sync.has_enough(counts.active):
+                text = "Reached expected number of succeeded pods"
+                verdict = Verdict(True, "CompletionsReached", text)
+            elif not is_ending(job):
+                conditions = self._suspend(sync, todo)
+        tracking = _track(sync, verdict)
+        _remove_finalizers(tracking.released, todo)
+        self._write_status(sync, verdict, counts, conditions, tracking, todo)
+
+    # Pods
+
+    def _manage(
+        self, sync: JobSync, counts: PodCounts, backoff: JobBackoff, todo: ReconcileResult
+    ) -> PodCounts:
+        """Deletes pods that are too many, or creates those that are missing."""
+        surplus, wanted = _select_surplus(sync)
+        if surplus:
+            _remove_finalizers(surplus, todo)  # nobody counts them
+            for pod in surplus:
+                todo.delete("pods", pod)
+            return counts.without(surplus)
+        missing = wanted - counts.active
+        if sync.replaces_failed_only:
+            missing -= sync.terminating
+        missing = min(missing, PODS_MAX)
+        is_refused = key_of(sync.job) in self._refused
+        if is_refused:
+            missing = min(missing, 1)
         if missing <= 0:
-            return 0
-        due_ns = _backoff_end_ns(pods, failed)
-        if due_ns > todo.now_ns:
-            todo.requeue_at(due_ns)
-            return 0
-        free: list[int] = []
-        if indexed is not None:
-            taken = indexed | {index_of(p) for p in pods if is_active(p) or _is_leaving(p)}
-            free = [i for i in range(completions or 0) if i not in taken]
-            missing = min(missing, len(free))
-        for turn in range(missing):
-            todo.create("pods", _pod(obj, free[turn] if indexed is not None else None))
-        return missing
+            return counts
+        if sync.limit_per_index is None and backoff.until_ns > todo.now_ns:
+            todo.requeue_at(backoff.until_ns)
+            return counts
+        if sync.is_indexed:
+            due = _pending_indexes(sync, missing, todo)
+            for index in due:
+                todo.create("pods", build_indexed_pod(sync, index))
+            missing = len(due)
+        else:
+            for _ in range(missing):
+                todo.create("pods", build_pod(sync.job))
+        return counts if is_refused else counts._replace(active=counts.active + missing)
+
+    def _suspend(self, sync: JobSync, todo: ReconcileResult) -> list[Object]:
+        """The condition Suspended, where it is news. The time of a Job starts when it resumes."""
+        known = condition(sync.job, "Suspended")
+        on = sync.is_suspended
+        text = "Suspended" if on else "Resumed"
+        made = {"status": str(on), "reason": f"Job{text}", "message": f"Job {text.lower()}"}
+        if all((known or {}).get(k) == v for k, v in made.items()) or (known is None and not on):
+            return []
+        self._events.record(todo, "jobs", sync.job, "Normal", text, f"Job {text.lower()}")
+        now = time_text(todo.now_ns)
+        sync.start_time = None if on else now
+        return [{"type": "Suspended", **made, "lastProbeTime": now, "lastTransitionTime": now}]
+
+    # Status
 
     def _write_status(
-        self, obj: Object, status: Object, conditions: list[Object], todo: ReconcileResult
+        self,
+        sync: JobSync,
+        verdict: Verdict | None,
+        counts: PodCounts,
+        conditions: list[Object],
+        tracking: PodTracking,
+        todo: ReconcileResult,
     ) -> None:
-        known = obj.get("status") or {}
-        news = any(_bare(known.get(k)) != _bare(v) for k, v in status.items())
-        wanted: Any = dict(status)
-        if conditions:
-            wanted["conditions"] = conditions
-        if news or conditions:
-            todo.patch("jobs", obj, {"status": wanted}, "status")
+        job, known = sync.job, sync.status
+        new: Object = {
+            "active": counts.active,
+            "ready": counts.ready,
+            "terminating": counts.terminating,
+            "startTime": sync.start_time,
+            "uncountedTerminatedPods": {
+                "succeeded": tracking.succeeded or None,
+                "failed": tracking.failed or None,
+            },
+            "succeeded": len(tracking.indexes) if sync.is_indexed else _sum(sync, "succeeded"),
+            "failed": _sum(sync, "failed"),
+        }
+        if sync.is_indexed:
+            new["completedIndexes"] = str(tracking.indexes)
+        if sync.failed_indexes is not None:
+            new["failedIndexes"] = str(sync.failed_indexes)
+        if verdict is not None:
+            now = time_text(todo.now_ns)
+            made = {"status": "True", "reason": verdict.reason, "message": verdict.message,
+                    "lastProbeTime": now, "lastTransitionTime": now}  # fmt: skip
+            is_clean = not (tracking.succeeded or tracking.failed or counts.terminating)
+            if not is_true(job, verdict.interim):
+                conditions.append({"type": verdict.interim, **made})
+            elif is_clean and tracking.is_whole:
+                conditions.append({"type": verdict.final, **made})
+                if verdict.is_good:
+                    new["completionTime"] = now
+                self._report_end(sync, verdict, new["succeeded"], todo)
+        if conditions or any(_has_changed(known, name, value) for name, value in new.items()):
+            if conditions:  # behind those that there are
+                types = [c.get("type") for c in (*(known.get("conditions") or ()), *conditions)]
+                order = [{"type": type} for type in dict.fromkeys(types)]
+                new |= {"conditions": conditions, "$setElementOrder/conditions": order}
+            todo.patch("jobs", job, {"status": new}, "status")
 
-    def _delete_after_ttl(self, obj: Object, todo: ReconcileResult) -> None:
-        """A job that is over goes when its time has come."""
-        lives_s = obj["spec"].get("ttlSecondsAfterFinished")
-        if lives_s is None or is_ending(obj):
+    def _report_end(
+        self, sync: JobSync, verdict: Verdict, succeeded: int, todo: ReconcileResult
+    ) -> None:
+        job = sync.job
+        if not verdict.is_good:
+            what = (verdict.reason, verdict.message)
+            self._events.record(todo, "jobs", job, "Warning", *what)
             return
-        ended = [time_ns(c.get("lastTransitionTime")) for c in obj["status"]["conditions"]]
-        due_ns = max([0, *(t for t in ended if t)]) + lives_s * SECOND_NS
-        if due_ns <= todo.now_ns:
-            todo.delete("jobs", obj, policy="Foreground")
-        else:
-            todo.requeue_at(due_ns)
+        if sync.completions is not None and succeeded > sync.completions:
+            text = "Too many succeeded pods running after completion count reached"
+            self._events.record(todo, "jobs", job, "Warning", "TooManySucceededPods", text)
+        self._events.record(todo, "jobs", job, "Normal", "Completed", "Job completed")
+
+    def report_write(
+        self, seen: ObjectStore, key: str, answer: WriteAnswer, todo: ReconcileResult
+    ) -> None:
+        """An Event for each pod that was created or deleted, or could not be."""
+        job = seen.get(self.own, key)
+        if answer.kind != "pods" or job is None:
+            return
+        if answer.method == "POST":
+            if answer.is_good:
+                self._refused.discard(key)
+                text = f"Created pod: {(answer.body.get('metadata') or {}).get('name', '')}"
+                self._events.record(todo, "jobs", job, "Normal", "SuccessfulCreate", text)
+                return
+            self._refused.add(key)
+            causes = (answer.body.get("details") or {}).get("causes") or ()
+            if all(cause.get("reason") != "NamespaceTerminating" for cause in causes):
+                text = f"Error creating: {answer.body.get('message', '')}"
+                self._events.record(todo, "jobs", job, "Warning", "FailedCreate", text)
+        elif answer.method == "DELETE" and answer.target is not None:
+            if answer.is_good:
+                text = f"Deleted pod: {name_of(answer.target)}"
+                self._events.record(todo, "jobs", job, "Normal", "SuccessfulDelete", text)
+            elif answer.status != NOT_FOUND:
+                text = f"Error deleting: {answer.body.get('message', '')}"
+                self._events.record(todo, "jobs", job, "Warning", "FailedDelete", text)
 
 
-def _finalizers(pod: Object) -> list[str]:
-    return pod["metadata"].get("finalizers") or []
+def _is_foreign(job: Object) -> bool:
+    """Another controller manages the Job."""
+    return job["spec"].get("managedBy") not in (None, CONTROLLER)
+
+
+def _find_owner(seen: ObjectStore, pod: Object) -> Object | None:
+    """The Job that controls a pod, if it is there. Any other controller than a Job is returned as
+    its reference."""
+    owner = owner_of(pod)
+    if owner is None:
+        return None
+    if owner.get("kind") != "Job" or owner.get("apiVersion") != "batch/v1":
+        return owner
+    job = seen.get("jobs", f"{namespace_of(pod)}/{owner['name']}")
+    return job if job is not None and uid_of(job) == owner["uid"] else None
+
+
+def _release_orphan(seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
+    """Nobody counts a pod that no Job owns, unless one adopts it."""
+    pod = seen.get("pods", key)
+    if pod is None or _find_owner(seen, pod) is not None:
+        return
+    if owner_of(pod) is None and not is_ending(pod):
+        for job in seen.list_namespace("jobs", namespace_of(pod)):
+            is_alive = not (is_over(job) or is_ending(job) or _is_foreign(job))
+            if is_alive and selects(job["spec"].get("selector"), pod):
+                return
+    _remove_finalizers([pod], todo)
 
 
 def _remove_finalizers(pods: list[Object], todo: ReconcileResult) -> None:
     for pod in pods:
-        if TRACKING in _finalizers(pod):
+        if is_tracked(pod):
             gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": [TRACKING]}}
             todo.patch("pods", pod, gone)
 
 
-def _counted_uids(status: Object) -> set[str]:
-    """Uids of pods that the status has counted."""
-    lists = status.get("uncountedTerminatedPods") or {}
-    return {uid for field in ("succeeded", "failed") for uid in lists.get(field) or ()}
+def _delete_after_ttl(job: Object, todo: ReconcileResult) -> None:
+    """Deletes a Job that has ended when its time has come.
+
+    Source: pkg/controller/ttlafterfinished.
+    """
+    lives_s = job["spec"].get("ttlSecondsAfterFinished")
+    if lives_s is None or is_ending(job):
+        return
+    ends = [condition(job, type) or {} for type in (COMPLETE, FAILED) if is_true(job, type)]
+    times = [time_ns(c.get("lastTransitionTime")) or 0 for c in ends]
+    due_ns = max(times) + lives_s * SECOND_NS
+    if due_ns <= todo.now_ns:
+        todo.delete("jobs", job, policy="Foreground")
+    else:
+        todo.requeue_at(due_ns)
 
 
-def _make_uncounted(pods: list[Object]) -> Object:
-    """Those that have ended and are kept; counted with this very write."""
-    made: Object = {}
-    for field, end in (("succeeded", "Succeeded"), ("failed", "Failed")):
-        kept = [uid_of(p) for p in pods if TRACKING in _finalizers(p) and phase(p) == end]
-        made[field] = sorted(kept) or None
-    return made
+def _select_surplus(sync: JobSync) -> tuple[list[Object], int]:
+    """The active pods to delete, and how many are to be active."""
+    active, wanted = len(sync.active), 0
+    if not sync.is_suspended:
+        wanted = sync.spec.get("parallelism", 1)
+        if sync.completions is not None:
+            wanted = max(0, min(wanted, sync.completions - sync.succeeded))
+        elif sync.succeeded:
+            wanted = active
+    surplus: list[Object] = []
+    left = sync.active
+    if sync.is_indexed:
+        surplus, left = select_redundant(sync.active, sync.completions or 0)
+    more = active - wanted - len(surplus)
+    if more > 0:
+        surplus = [*surplus, *to_delete_first(left)[:more]]
+    return (surplus if sync.is_suspended else surplus[:PODS_MAX]), wanted
 
 
-def _suspended_condition(obj: Object, on: bool, now_ns: int) -> list[Object]:
-    """The condition that says so, where it is news."""
-    known = condition(obj, "Suspended")
-    if known is not None and (known.get("status") == "True") == on:
-        return []
-    now = time_text(now_ns)
-    return [{"type": "Suspended", "status": str(on),
-             "reason": "JobSuspended" if on else "JobResumed",
-             "message": "Job suspended" if on else "Job resumed",
-             "lastProbeTime": now, "lastTransitionTime": now}]  # fmt: skip
-
-
-def _bare(value: Any) -> Any:
-    """Nothing, where it says nothing."""
-    if isinstance(value, dict):
-        value = {k: v for k, v in value.items() if v}
-    return value or None
-
-
-def _is_leaving(pod: Object) -> bool:
-    return is_ending(pod) and phase(pod) not in ("Succeeded", "Failed")
-
-
-def _backoff_end_ns(pods: list[Object], failed: int) -> int:
-    """After a failure, wait 10 s, then twice as long each time."""
-    ends = [
-        time_ns(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for p in pods
-        if phase(p) == "Failed"
-        for c in (p["status"].get("containerStatuses") or ())
-    ]
-    last_ns = max((t for t in ends if t), default=0)
-    return last_ns + min(BACKOFF_NS << min(failed - 1, 10), BACKOFF_NS_MAX) if last_ns else 0
-
-
-def _pod(job: Object, index: int | None) -> Object:
-    labels = {**dict.fromkeys(LABELS, uid_of(job)), **dict.fromkeys(NAMES, name_of(job))}
-    if index is not None:
-        labels[INDEX] = str(index)
-    pod = pod_of(job["spec"]["template"], job, "jobs", "", labels)
-    meta = dict(pod["metadata"])
-    meta["finalizers"] = [*_finalizers(pod), TRACKING]
-    if index is None:
-        return {**pod, "metadata": meta}
-    meta["annotations"] = {**(meta.get("annotations") or {}), INDEX: str(index)}
-    meta["generateName"] = f"{name_of(job)[:50]}-{index}-"
-    env = {"name": "JOB_COMPLETION_INDEX", "value": str(index)}
-    spec = dict(pod["spec"])
-    for field in ("containers", "initContainers"):
-        if spec.get(field):
-            spec[field] = [{**c, "env": [*(c.get("env") or ()), env]} for c in spec[field]]
-    return {"metadata": meta, "spec": spec}
-
-
-def _verdict_conditions(why: tuple[str, str, str], now_ns: int) -> list[Object]:
-    type, reason, message = why
-    before = "SuccessCriteriaMet" if type == "Complete" else "FailureTarget"
-    now = time_text(now_ns)
-    return [
-        {"type": t, "status": "True", "reason": reason, "message": message,
-         "lastProbeTime": now, "lastTransitionTime": now}
-        for t in (before, type)
-    ]  # fmt: skip
-
-
-def _ranges(numbers: set[int]) -> str:
-    """Numbers as 0-2,5."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
+def _pending_indexes(sync: JobSync, count: int, todo: ReconcileResult) -> list[int]:
+    """The first indexes without a pod, at most so many; not those whose pause lasts on."""
+    taken = sync.succeeded_indexes | indexes_of(sync.active)
+    if sync.replaces_failed_only:
+        taken |= indexes_of(filter(is_terminating, sync.pods))
+    if sync.failed_indexes is not None:
+        taken |= sync.failed_indexes
+    found: list[int] = []
+    for _, index in zip(range(count), taken.missing(sync.completions or 0)):
+        due_ns = sync.index_due_ns(index)
+        if due_ns > todo.now_ns:
+            todo.requeue_at(due_ns)
         else:
-            parts.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
-
-
-def _read_ranges(text: str) -> set[int]:
-    found: set[int] = set()
-    for part in text.split(",") if text else ():
-        low, _, high = part.partition("-")
-        if low.isdecimal() and (high or low).isdecimal():
-            found |= set(range(int(low), min(int(high or low), COMPLETIONS_MAX) + 1))
+            found.append(index)
     return found
+
+
+def _track(sync: JobSync, verdict: Verdict | None) -> PodTracking:
+    """Counts pods that have ended. Once a Job has failed, all that are left count as failed."""
+    tracked = {uid_of(p) for p in sync.pods if is_tracked(p)}
+    good = [uid for uid in sync.named_succeeded if uid in tracked]
+    bad = [uid for uid in sync.named_failed if uid in tracked]
+    indexes: list[int] = []
+    released: list[Object] = []
+    is_whole = True
+    for pod in sync.pods:
+        uid, index = uid_of(pod), index_of(pod)
+        if uid not in tracked or not _can_go(sync, pod, verdict):
+            continue
+        if phase(pod) == "Succeeded" and uid not in sync.named_failed:
+            if sync.is_indexed and sync.is_valid(pod) and index not in sync.known_indexes:
+                indexes.append(index)
+            elif not sync.is_indexed and uid not in sync.named_succeeded:
+                good.append(uid)
+            else:
+                released.append(pod)
+        elif _counts_as_failed(sync, pod, verdict) and uid not in sync.named_failed:
+            bad.append(uid)
+        else:
+            released.append(pod)
+        if len(good) + len(bad) + len(indexes) >= UNCOUNTED_MAX:
+            is_whole = False
+            break
+    return PodTracking(good, bad, sync.succeeded_indexes, is_whole, released)
+
+
+def _can_go(sync: JobSync, pod: Object, verdict: Verdict | None) -> bool:
+    """The pod need not be kept for anything but to be counted."""
+    if is_ending(sync.job) or verdict is not None or phase(pod) == "Succeeded":
+        return True
+    kept = sync.kept_of_index.get(index_of(pod))
+    return sync.has_failed(pod) and (kept is None or uid_of(kept) != uid_of(pod))
+
+
+def _counts_as_failed(sync: JobSync, pod: Object, verdict: Verdict | None) -> bool:
+    if not (sync.has_failed(pod) or (verdict is not None and not verdict.is_good)):
+        return False
+    return sync.is_valid(pod) and match_failure(sync.policy, pod).is_counted
+
+
+def _sum(sync: JobSync, field: str) -> int:
+    """Pods that the status has counted, with those that it named and that are kept no longer."""
+    names = sync.named_succeeded if field == "succeeded" else sync.named_failed
+    tracked = {uid_of(p) for p in sync.pods if is_tracked(p)}
+    return (sync.status.get(field) or 0) + sum(uid not in tracked for uid in names)
+
+
+def _has_changed(known: Object, name: str, value: Any) -> bool:
+    old = known.get(name)
+    if name in NOT_COUNTED:
+        return (old or None) != (value or None)
+    if isinstance(value, dict):
+        return any((old or {}).get(field) != uids for field, uids in value.items())
+    return bool(old != value)

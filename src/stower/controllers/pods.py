@@ -122,6 +122,10 @@ def selects(selector: Object | None, obj: Object) -> bool:
     if selector is None:
         return False
     labels = obj["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    if not selector.get("matchExpressions"):
+        return True
     return msgspec.convert(selector, LabelSelector).matches(labels)
 
 
