@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from stower.model.cron import Schedule
-from tests.unit.controllers.cluster import Cluster, Object, S, pools
+from tests.unit.controllers.cluster import Cluster, Object, pools
 
 MINUTE = 60
 
@@ -270,34 +269,6 @@ def test_a_cron_job_starts_jobs_on_time_and_keeps_some() -> None:
     cluster.delete("cronjobs", "cron")
     cluster.advance(1)
     assert {} == cluster.all("jobs")
-
-
-@pytest.mark.parametrize(
-    ("line", "after", "due"),
-    [
-        ("*/15 * * * *", "2026-11-21T10:07:30", "2026-11-21T10:15:00"),
-        ("0 9 * * mon-fri", "2026-11-21T10:00:00", "2026-11-23T09:00:00"),
-        ("30 4 1,15 * 5", "2026-11-21T10:00:00", "2026-11-27T04:30:00"),
-        ("0 0 29 2 *", "2026-03-01T00:00:00", "2028-02-29T00:00:00"),
-        ("@hourly", "2026-12-31T23:59:59", "2027-01-01T00:00:00"),
-        ("5-59/20 22 * * 7", "2026-11-21T10:00:00", "2026-11-22T22:05:00"),
-    ],
-)
-def test_schedules(line: str, after: str, due: str) -> None:
-    from datetime import UTC, datetime
-
-    def ns(text: str) -> int:
-        return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * S
-
-    assert ns(due) == Schedule(line).next_ns(ns(after))
-
-
-@pytest.mark.parametrize(
-    "line", ["", "* * * *", "60 * * * *", "* * * * mo", "5-1 * * * *", "*/0 * * * *"]
-)
-def test_lines_that_are_no_schedule(line: str) -> None:
-    with pytest.raises(ValueError, match=r".*"):
-        Schedule(line)
 
 
 def test_a_budget_says_how_many_may_go() -> None:
