@@ -49,8 +49,12 @@ RESOURCES: Final = {
         Resource("cronjobs", "CronJob", "batch/v1"),
         Resource("poddisruptionbudgets", "PodDisruptionBudget", "policy/v1"),
         Resource("leases", "Lease", "coordination.k8s.io/v1"),
-        # The rest for garbage collection alone.
+        # The rest for garbage collection and quotas alone.
         Resource("controllerrevisions", "ControllerRevision", "apps/v1"),
+        Resource("resourcequotas", "ResourceQuota", "v1"),
+        Resource("limitranges", "LimitRange", "v1"),
+        Resource("podtemplates", "PodTemplate", "v1"),
+        Resource("csistoragecapacities", "CSIStorageCapacity", "storage.k8s.io/v1"),
         Resource("replicationcontrollers", "ReplicationController", "v1"),
         Resource("endpoints", "Endpoints", "v1"),
         Resource("endpointslices", "EndpointSlice", "discovery.k8s.io/v1"),
@@ -135,15 +139,45 @@ def is_ending(obj: Object) -> bool:
 
 
 class ObjectStore:
-    """All objects by kind (its plural)."""
+    """All objects by kind: its plural, of a custom kind the name of its definition.
+
+    `custom`: the kinds of definitions, see custom_kinds.py; `unlisted`: those that have not been
+    listed yet, and since when.
+    """
 
     def __init__(self) -> None:
+        self.custom: dict[str, Resource] = {}
+        self.unlisted: dict[str, int] = {}
         self._by_key: dict[str, dict[str, Object]] = {plural: {} for plural in RESOURCES}
         self._owned: dict[str, dict[str, dict[str, Object]]] = {}
         self._on_node: dict[str, dict[str, Object]] = {}
         self._in_namespace: dict[tuple[str, str], dict[str, Object]] = {}
         self._orphans: dict[tuple[str, str], dict[str, Object]] = {}
         self._gone: dict[str, int] = {}  # uids that a late answer must not bring back
+
+    def resource(self, kind: str) -> Resource:
+        """Returns what is known of a kind."""
+        return RESOURCES.get(kind) or self.custom[kind]
+
+    def find_kind(self, api_version: str, kind: str) -> str | None:
+        """Returns the kind that objects of this apiVersion and kind are of; None: not known."""
+        found = PLURAL_OF.get((api_version, kind))
+        if found is None and self.custom:
+            for name, resource in self.custom.items():
+                if resource.kind == kind and api_version in (resource.api_version, *resource.also):
+                    return name
+        return found
+
+    def add_kind(self, kind: str, resource: Resource, now_ns: int) -> None:
+        """Adds a custom kind, of which no objects are known yet."""
+        self.custom[kind] = resource
+        self.unlisted[kind] = now_ns
+        self._by_key[kind] = {}
+
+    def drop_kind(self, kind: str) -> None:
+        """Removes a custom kind of which no objects are left."""
+        del self.custom[kind], self._by_key[kind]
+        self.unlisted.pop(kind, None)
 
     def get(self, kind: str, key: str) -> Object | None:
         """The object of that key."""

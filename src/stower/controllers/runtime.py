@@ -13,10 +13,12 @@ from zlib import crc32
 
 import msgspec
 
+from stower.controllers.custom_kinds import DEFINITIONS, resource_of_definition
 from stower.controllers.objects import (
     RESOURCES,
     Object,
     ObjectStore,
+    Resource,
     key_of,
     name_of,
     namespace_of,
@@ -63,9 +65,15 @@ class _PlannedCall(msgspec.Struct, gc=False):
 class ReconcileResult:
     """What a controller wants done for one key."""
 
-    def __init__(self, now_ns: int, versions: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self,
+        now_ns: int,
+        versions: Mapping[str, str] = {},
+        custom: Mapping[str, Resource] = {},
+    ) -> None:
         self.now_ns = now_ns
         self.versions = versions  # see ControllerManager
+        self.custom = custom  # see ObjectStore
         self.wake_ns: int | None = None
         self.others: list[tuple[str, int]] = []
         self.calls: list[_PlannedCall] = []
@@ -80,7 +88,7 @@ class ReconcileResult:
 
     def create(self, kind: str, obj: Object, told: bool = False) -> None:
         """Make an object. `told`: the controller's handle_answer is called with the answer."""
-        resource = RESOURCES[kind]
+        resource = self._resource(kind)
         version = self.versions.get(kind, resource.api_version)
         body = {"apiVersion": version, "kind": resource.kind, **obj}
         path = self.path_to(kind, namespace_of(obj))
@@ -105,7 +113,7 @@ class ReconcileResult:
         meta = {**(patch.get("metadata") or {}), "uid": uid_of(obj)}
         body = encode({**patch, "metadata": meta})
         path = self._path(kind, obj, subresource)
-        own = MERGE if RESOURCES[kind].custom else STRATEGIC
+        own = MERGE if self._resource(kind).custom else STRATEGIC
         self.calls.append(_PlannedCall(kind, "PATCH", path, body, form or own, obj, told=told))
 
     def unprotect(self, kind: str, obj: Object, finalizer: str) -> None:
@@ -157,7 +165,7 @@ class ReconcileResult:
         awaited: bool = True,
     ) -> None:
         """An Event about an object in a namespace. Not awaited: nobody hears of the answer."""
-        now, resource = time_text(self.now_ns), RESOURCES[kind]
+        now, resource = time_text(self.now_ns), self._resource(kind)
         what = f"{reason}{message}".encode("utf-8", "surrogatepass")
         suffix = self.now_ns ^ crc32(what)  # for several at the same moment
         event = {
@@ -187,7 +195,10 @@ class ReconcileResult:
 
     def path_to(self, kind: str, namespace: str = "", name: str = "") -> str:
         """The path of a collection, or of an object in it."""
-        return path_to(kind, namespace, name, self.versions.get(kind, ""))
+        return resource_path(self._resource(kind), namespace, name, self.versions.get(kind, ""))
+
+    def _resource(self, kind: str) -> Resource:
+        return RESOURCES.get(kind) or self.custom[kind]
 
     def _path(self, kind: str, obj: Object, subresource: str = "") -> str:
         path = self.path_to(kind, namespace_of(obj), name_of(obj))
@@ -200,11 +211,17 @@ class ReconcileResult:
 
 def path_to(kind: str, namespace: str = "", name: str = "", version: str = "") -> str:
     """The path of a collection, or of an object in it; in this apiVersion, or the kind's first."""
-    resource = RESOURCES[kind]
+    return resource_path(RESOURCES[kind], namespace, name, version)
+
+
+def resource_path(
+    resource: Resource, namespace: str = "", name: str = "", version: str = ""
+) -> str:
+    """The path of a collection of these resources, or of an object in it."""
     version = version or resource.api_version
     group = "/apis/" if "/" in version else "/api/"
     within = f"/namespaces/{namespace}" if resource.namespaced and namespace else ""
-    path = f"{group}{version}{within}/{kind}"
+    path = f"{group}{version}{within}/{resource.plural}"
     return f"{path}/{name}" if name else path
 
 
@@ -235,8 +252,16 @@ class Controller(Protocol):
     def kinds(self) -> tuple[str, ...]:
         """The objects that it looks at."""
 
+    @property
+    def has_custom_kinds(self) -> bool:
+        """Whether it looks at the objects of all custom resources, too."""
+
     def first_keys(self) -> Iterable[str]:
         """What to look at once everything was listed, whatever there is."""
+
+    def custom_kind_keys(self, seen: ObjectStore, kind: str) -> Iterable[str]:
+        """Returns the keys that depend on which objects there are of a custom kind, which is now
+        listed, or no longer served."""
 
     def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """Returns the keys that depend on an object that was added, was modified from `old`, or was
@@ -287,6 +312,8 @@ class ControllerManager:
             kind: [(i, c) for i, c in enumerate(self.controllers) if kind in c.kinds]
             for kind in kinds
         }
+        followers = [(i, c) for i, c in enumerate(self.controllers) if c.has_custom_kinds]
+        self._custom_listening = followers if DEFINITIONS in kinds else []
         self._unlisted = set(kinds)
         self._due: dict[tuple[int, str], None] = {}
         self._busy: dict[tuple[int, str], _CallState] = {}
@@ -303,6 +330,8 @@ class ControllerManager:
     def handle_list(self, kind: str, objects: Iterable[Object], version: str = "") -> None:
         """All objects of a kind, at the start and after a watch was lost; `version`: as of when.
         An answer may have shown an object that is newer than the list."""
+        if not self._is_followed(kind):
+            return
         found = {uid_of(obj): obj for obj in objects}
         limit = int(version) if version.isdecimal() else None
         for old in self.seen.all(kind):
@@ -315,13 +344,21 @@ class ControllerManager:
             if not self._unlisted:
                 for index, controller in enumerate(self.controllers):
                     self._due.update(dict.fromkeys((index, k) for k in controller.first_keys()))
+        elif self.seen.unlisted.pop(kind, None) is not None:
+            self._notify_custom(kind)
 
     def handle_event(self, kind: str, type: WatchType, obj: Object) -> None:
         """A watch event."""
+        if not self._is_followed(kind):
+            return
         if type is WatchType.DELETED:
             self._on_deletion(kind, obj)
         else:
             self._put(kind, obj)
+
+    def _is_followed(self, kind: str) -> bool:
+        """Whether it is a kind to watch: a custom one may just have been removed."""
+        return kind in self._listening or kind in self.seen.custom
 
     def handle_answer(self, id: int, status: int, body: bytes) -> None:
         """The answer to a call; status 0: there was none."""
@@ -330,7 +367,9 @@ class ControllerManager:
         if work is None:
             return
         controller = self.controllers[work[0]]
-        if call.kind and 200 <= status < 300:
+        if call.kind and call.kind not in RESOURCES and call.kind not in self.seen.custom:
+            pass  # its definition has gone, and all its objects
+        elif call.kind and 200 <= status < 300:
             self._take(call, body)
         elif call.kind and status == NOT_FOUND and call.target is not None:
             self._on_deletion(call.kind, call.target)
@@ -400,26 +439,52 @@ class ControllerManager:
             meta = obj["metadata"]
         except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError):
             return
-        if obj.get("kind") != RESOURCES[call.kind].kind:
+        if obj.get("kind") != self.seen.resource(call.kind).kind:
             if call.method == "DELETE" and call.target is not None:
                 self._on_deletion(call.kind, call.target)
         elif call.method == "DELETE" and "deletionTimestamp" not in meta:
             self._on_deletion(call.kind, obj)
-        elif "uid" in meta and call.kind in self._listening:
+        elif "uid" in meta and self._is_followed(call.kind):
             self._put(call.kind, obj)
 
     def _put(self, kind: str, obj: Object) -> None:
         news, old = self.seen.put(kind, obj)
+        if news and kind == DEFINITIONS and self._custom_listening:
+            self._follow_definition(name_of(obj), resource_of_definition(obj))
         if news:
             self._notify(kind, old, obj)
 
     def _on_deletion(self, kind: str, obj: Object) -> None:
         old = self.seen.drop(kind, obj)
-        if old is not None:
-            self._notify(kind, old, old)
+        if old is None:
+            return
+        if kind == DEFINITIONS:
+            self._follow_definition(name_of(obj), None)
+        self._notify(kind, old, old)
+
+    def _follow_definition(self, kind: str, resource: Resource | None) -> None:
+        """Adds, replaces or removes the kind of a definition."""
+        known = self.seen.custom.get(kind)
+        if known == resource:
+            return
+        if known is not None:
+            for obj in self.seen.all(kind):
+                self._on_deletion(kind, obj)
+            self.seen.drop_kind(kind)
+        if resource is not None:
+            self.seen.add_kind(kind, resource, self.now_ns)
+        self._notify_custom(kind)
+
+    def _notify_custom(self, kind: str) -> None:
+        for index, controller in self._custom_listening:
+            for key in controller.custom_kind_keys(self.seen, kind):
+                self._due[(index, key)] = None
 
     def _notify(self, kind: str, old: Object | None, obj: Object) -> None:
-        for index, controller in self._listening.get(kind, ()):
+        is_custom = kind in self.seen.custom
+        for index, controller in (
+            self._custom_listening if is_custom else self._listening.get(kind, ())
+        ):
             try:
                 keys = tuple(controller.keys(self.seen, kind, old, obj))
             except Exception as error:
@@ -456,7 +521,7 @@ class ControllerManager:
             del self._due[work]
             if work in self._busy:
                 continue  # it comes back when its answers are here
-            todo = ReconcileResult(self.now_ns, self.versions)
+            todo = ReconcileResult(self.now_ns, self.versions, self.seen.custom)
             try:
                 self.controllers[work[0]].reconcile(self.seen, work[1], todo)
             except Exception as error:
@@ -500,6 +565,11 @@ class BaseController:
     name = ""
     kinds: tuple[str, ...] = ()
     reports_writes = False
+    has_custom_kinds = False
+
+    def custom_kind_keys(self, seen: ObjectStore, kind: str) -> Iterable[str]:
+        """None."""
+        return ()
 
     def first_keys(self) -> Iterable[str]:
         """Nothing that is not there."""

@@ -16,11 +16,11 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from stower.controllers.objects import RESOURCES
-from stower.controllers.runtime import Call, ControllerManager, path_to
+from stower.controllers.objects import RESOURCES, Resource
+from stower.controllers.runtime import Call, ControllerManager, resource_path
 from stower.live.access import Access, AccessError, read_access
 from stower.live.client import JSON, Client
-from stower.live.reflector import Changes, Reflector, UnstructuredDecoder
+from stower.live.reflector import Changes, ListError, Reflector, UnstructuredDecoder
 from stower.live.shell import (
     Clock,
     ShellError,
@@ -59,11 +59,14 @@ class ControllerShell:
             lambda: self.window.size,
             lambda call: f"{call.method} {call.path}",
         )
-        chance = random.Random(seed)
-        self.reflectors = {kind: self._make_reflector(kind, chance) for kind in manager.kinds}
+        self._chance = random.Random(seed)
+        self.reflectors = {
+            kind: self._make_reflector(kind, RESOURCES[kind]) for kind in manager.kinds
+        }
+        # Of custom kinds, by the name of the definition.
+        self._custom: dict[str, tuple[Resource, asyncio.Task[None]]] = {}
 
-    def _make_reflector(self, kind: str, chance: random.Random) -> Reflector:
-        resource = RESOURCES[kind]
+    def _make_reflector(self, kind: str, resource: Resource) -> Reflector:
         version = self.manager.versions.get(kind, resource.api_version)
 
         def on_list() -> None:
@@ -78,9 +81,9 @@ class ControllerShell:
 
         return Reflector(
             self._client,
-            path_to(kind, version=version),
+            resource_path(resource, version=version),
             UnstructuredDecoder(version, resource.kind),
-            chance,
+            self._chance,
             on_list=on_list,
             on_changes=on_changes,
             optional=resource.optional,
@@ -94,7 +97,29 @@ class ControllerShell:
                 stop, self._client.access.server, (*reflecting, self._run_steps())
             )
         finally:
+            for _, task in self._custom.values():
+                task.cancel()
+            await asyncio.gather(*(t for _, t in self._custom.values()), return_exceptions=True)
             await self._workers.close(CLOSE_SECONDS)
+
+    def _follow_custom_kinds(self) -> None:
+        """Starts and stops the reflectors of custom kinds, as definitions come and go."""
+        wanted = self.manager.seen.custom
+        for kind, (resource, task) in list(self._custom.items()):
+            if wanted.get(kind) is not resource:
+                task.cancel()
+                del self._custom[kind], self.reflectors[kind]
+        for kind, resource in wanted.items():
+            if kind not in self._custom:
+                reflector = self.reflectors[kind] = self._make_reflector(kind, resource)
+                task = asyncio.create_task(self._reflect_custom_kind(kind, reflector))
+                self._custom[kind] = resource, task
+
+    async def _reflect_custom_kind(self, kind: str, reflector: Reflector) -> None:
+        try:
+            await reflector.run()
+        except ListError as error:  # the other kinds go on
+            log.warning("cannot follow %s: the server refuses the list of %s", kind, error)
 
     async def _run_steps(self) -> None:
         while True:
@@ -104,6 +129,7 @@ class ControllerShell:
                 calls = self.manager.step(self._clock.now_ns(), KEYS_PER_STEP)
                 while self.manager.faults:
                     log.error("%s", self.manager.faults.popleft())
+                self._follow_custom_kinds()
                 if calls:
                     self._calls.extend(calls)
                     self._workers.start_workers(len(self._calls))

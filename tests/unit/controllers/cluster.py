@@ -15,7 +15,7 @@ from stower.assembly import build_engine
 from stower.cli.group_making import with_group_making
 from stower.controllers.assembly import build_controllers
 from stower.controllers.cluster import read_cluster
-from stower.controllers.runtime import RESOURCES, path_to
+from stower.controllers.runtime import RESOURCES, path_to, resource_path
 from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import CreateEvent, Write
@@ -83,9 +83,9 @@ class Cluster:
             self.actors.handle_list(kind, listed["items"])
             self.watches[kind] = self._watch(kind, listed["metadata"]["resourceVersion"])
 
-    def _watch(self, kind: str, version: str) -> Watch:
+    def _watch(self, kind: str, version: str, path: str = "") -> Watch:
         query = (("watch", "1"), ("resourceVersion", version))
-        watch = self.api.handle(Request("GET", self.path_to(kind), self.now_ns, query))
+        watch = self.api.handle(Request("GET", path or self.path_to(kind), self.now_ns, query))
         assert isinstance(watch, Watch)
         return watch
 
@@ -200,7 +200,20 @@ class Cluster:
             assert self.now_ns < end, (self.phases(), self.requests[-20:])
             self.advance(0.5)
 
+    def _follow_custom_kinds(self) -> None:
+        wanted = self.actors.seen.custom
+        for kind in [k for k in self.watches if k not in RESOURCES and k not in wanted]:
+            del self.watches[kind]
+        for kind, resource in tuple(wanted.items()):
+            if kind not in self.watches and kind not in self.lagging:
+                path = resource_path(resource)
+                listed = self.get(path)
+                self.actors.handle_list(kind, listed["items"])
+                version = listed["metadata"]["resourceVersion"]
+                self.watches[kind] = self._watch(kind, version, path)
+
     def _deliver(self) -> bool:
+        self._follow_custom_kinds()
         events = []
         for kind, watch in self.watches.items():
             if kind in self.lagging:

@@ -245,3 +245,36 @@ def test_controllers_without_a_server_end_with_one_line(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"clusters": [], "contexts": []}))
     with pytest.raises(ShellError, match="current-context is not set"):
         run_from(path)
+
+
+def test_custom_kinds_are_followed_while_they_are_defined() -> None:
+    """A reflector starts with the definition, and stops with it."""
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    toys, maps = "/apis/example.com/v1/toys", "/api/v1/namespaces/default/configmaps"
+    in_default = "/apis/example.com/v1/namespaces/default/toys"
+    names = {"plural": "toys", "singular": "toy", "kind": "Toy", "listKind": "ToyList"}
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    body = {"metadata": {"name": "toys.example.com"}, "spec": spec}
+
+    async def story() -> None:
+        fake = FakeApi()
+        async with running(fake, GarbageCollector()) as shell:
+            await until(lambda: all(r.has_synced for r in shell.reflectors.values()))
+            assert ("GET", toys) not in fake.sent
+            fake.call("POST", definitions, body)
+            toy = fake.call("POST", in_default, {"apiVersion": "example.com/v1", "kind": "Toy",
+                                                 "metadata": {"name": "owner"}})  # fmt: skip
+            owner = {"apiVersion": "example.com/v1", "kind": "Toy", "name": "owner",
+                     "uid": toy["metadata"]["uid"]}  # fmt: skip
+            meta = {"name": "dependent", "ownerReferences": [owner]}
+            fake.call("POST", maps, {"metadata": meta})
+            await until(lambda: "toys.example.com" in shell.reflectors)
+            await until(lambda: shell.reflectors["toys.example.com"].has_synced)
+            fake.call("DELETE", f"{in_default}/owner")
+            await until(lambda: not fake.call("GET", maps)["items"])
+            fake.call("DELETE", f"{definitions}/toys.example.com")
+            await until(lambda: "toys.example.com" not in shell.reflectors)
+
+    asyncio.run(story())
