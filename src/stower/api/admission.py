@@ -99,10 +99,8 @@ def _check_group(call: Call, item: Object) -> None:
 
 
 def check_update(call: Call, new: Object, old: Object) -> Usage:
-    """What admission refuses of a changed object."""
-    if call.resource.key in (("", "persistentvolumeclaims"), ("", "services")):
-        return quota.check(call, new, old)
-    return {}
+    """What admission refuses of a changed object; what more it will use of quotas."""
+    return quota.check(call, new, old)
 
 
 def settle(call: Call, usage: Usage | None) -> None:

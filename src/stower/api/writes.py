@@ -289,7 +289,7 @@ def alter(
         errors += validate(call, new, old)
     if errors:
         raise call_invalid(call, meta.get("name", ""), errors)
-    usage = admission.check_update(call, new, old) if not call.subresource else None
+    usage = admission.check_update(call, new, old)
     extra = hooks.warnings(call, new) if hooks.warnings is not None and not status else []
     return _store(call, record, old, new, options, usage), extra
 

@@ -19,6 +19,7 @@ from stower.controllers.pod_groups import PodGroupProtectionController
 from stower.controllers.preset_nodes import PresetNodeController
 from stower.controllers.replica_set import ReplicaSetController
 from stower.controllers.resource_claims import ResourceClaimController
+from stower.controllers.resource_quota import ResourceQuotaController
 from stower.controllers.root_ca import RootCaPublisher
 from stower.controllers.runtime import ControllerManager
 from stower.controllers.service_accounts import ServiceAccountController
@@ -81,6 +82,7 @@ def build_controllers(
             VmMigrationController(),
             VmAgentController(),
             DisruptionController(),
+            ResourceQuotaController(),
             GarbageCollector(),
             NamespaceController(collections_of(served)),
             ServiceAccountController(),
