@@ -68,6 +68,7 @@ def build_controllers(
             NodeLifecycleController(),
             DeploymentController(),
             ReplicaSetController(),
+            ReplicaSetController("replicationcontrollers", "replicationcontroller-controller"),
             StatefulSetController(),
             DaemonSetController(),
             JobController(),

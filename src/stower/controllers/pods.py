@@ -118,9 +118,14 @@ def hash_of(value: Any) -> str:
 
 
 def selects(selector: Object | None, obj: Object) -> bool:
-    """The label selector takes the object; None takes none, an empty one all."""
+    """The label selector takes the object; None takes none, an empty one all.
+
+    The selector of a ReplicationController is the plain map of labels.
+    """
     if selector is None:
         return False
+    if any(isinstance(value, str) for value in selector.values()):
+        selector = {"matchLabels": selector}
     labels = obj["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False

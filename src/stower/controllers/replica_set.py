@@ -1,4 +1,6 @@
-"""ReplicaSet controller: keeps the wanted number of pods. Source: pkg/controller/replicaset."""
+"""ReplicaSet controller: keeps the wanted number of pods; ReplicationControllers are kept by the
+same rules. Source: pkg/controller/replicaset, pkg/controller/replication.
+"""
 
 from typing import Final
 
@@ -24,13 +26,10 @@ FAILURE: Final = "ReplicaFailure"
 
 
 class ReplicaSetController(NotingController):
-    """One ReplicaSet is one key."""
+    """One ReplicaSet, or one ReplicationController, is one key."""
 
-    name = "replicaset-controller"
-    kinds = ("replicasets", "pods")
-    own = "replicasets"
-
-    def __init__(self) -> None:
+    def __init__(self, own: str = "replicasets", name: str = "replicaset-controller") -> None:
+        self.own, self.name, self.kinds = own, name, (own, "pods")
         super().__init__()
         self._adoption = ControllerRefManager(self.own, "pods")
         self._pace = CreationPace(BURST)
@@ -62,7 +61,7 @@ class ReplicaSetController(NotingController):
             refused = ""
         if not is_ending(obj):
             for _ in range(self._pace.allowed(key_of(obj), missing)):
-                pod = pod_of(obj["spec"]["template"], obj, "replicasets")
+                pod = pod_of(obj["spec"]["template"], obj, self.own)
                 todo.create("pods", pod, told=True)
             if missing < 0:
                 surplus = min(-missing, BURST)
@@ -113,9 +112,10 @@ class ReplicaSetController(NotingController):
             ),
             "readyReplicas": sum(map(is_ready, pods)),
             "availableReplicas": available,
-            "terminatingReplicas": leaving,
             "observedGeneration": obj["metadata"].get("generation", 0),
         }
+        if self.own == "replicasets":
+            status["terminatingReplicas"] = leaving
         known = obj.get("status") or {}
         zeros = {"fullyLabeledReplicas": 0, "readyReplicas": 0, "availableReplicas": 0}
         meta: Object = {}
@@ -128,7 +128,7 @@ class ReplicaSetController(NotingController):
             meta["resourceVersion"] = obj["metadata"].get("resourceVersion")  # others may add some
         elif not is_outdated({**zeros, **known}, status):
             return
-        todo.patch("replicasets", obj, {"metadata": meta, "status": status}, "status", MERGE)
+        todo.patch(self.own, obj, {"metadata": meta, "status": status}, "status", MERGE)
 
 
 def _related(seen: ObjectStore, obj: Object) -> list[Object]:

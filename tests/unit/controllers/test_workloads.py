@@ -324,3 +324,38 @@ def test_a_cluster_is_the_same_each_time() -> None:
         return cluster.requests
 
     assert run() == run()
+
+
+def replication_controller(name: str, replicas: int) -> Object:
+    return {"metadata": {"name": name}, "spec": {"replicas": replicas, "selector": {"app": "x"},
+            "template": template()}}  # fmt: skip
+
+
+def test_a_replication_controller_keeps_its_pods() -> None:
+    """It makes, adopts, releases and deletes pods, scales and counts as a ReplicaSet does."""
+    cluster = Cluster()
+    loose = {"metadata": {"name": "loose", "labels": {"app": "x"}}, "spec": template()["spec"]}
+    cluster.create("pods", loose)
+    cluster.create("replicationcontrollers", replication_controller("rc", 2))
+    cluster.advance(2)
+    pods = cluster.all("pods")
+    assert 2 == len(pods)
+    assert {"ReplicationController"} == {p["metadata"]["ownerReferences"][0]["kind"]
+                                         for p in pods.values()}  # fmt: skip
+    status = cluster.one("replicationcontrollers", "rc")["status"]
+    assert [2, 2, 2, 2] == [
+        status[k]
+        for k in ("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+    ]
+    cluster.patch("pods", "loose", {"metadata": {"labels": {"app": "y"}}})
+    cluster.advance(2)
+    assert not cluster.one("pods", "loose")["metadata"].get("ownerReferences")
+    assert 3 == len(cluster.all("pods"))
+    path = f"{cluster.path_to('replicationcontrollers', 'default', 'rc')}/scale"
+    scale = cluster.get(path)
+    assert 200 == cluster.ask("PUT", path, {**scale, "spec": {"replicas": 4}})[0]
+    cluster.advance(2)
+    assert 5 == len(cluster.all("pods"))
+    cluster.delete("replicationcontrollers", "rc", propagationPolicy="Background")
+    cluster.advance(2)
+    assert ["loose"] == list(cluster.all("pods"))
