@@ -397,7 +397,7 @@ class ControllerManager:
         except (msgspec.DecodeError, UnicodeDecodeError):
             answer = None
         what = answer if isinstance(answer, dict) else {}
-        todo = ReconcileResult(self.now_ns, self.versions)
+        todo = ReconcileResult(self.now_ns, self.versions, self.seen.custom)
         try:
             controller.report_write(
                 self.seen,
