@@ -8,6 +8,7 @@ reconciliation.
 from typing import Any, Final, NamedTuple
 
 from stower.controllers.adoption import ControllerRefManager
+from stower.controllers.deletion_order import order_for_deletion
 from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.job_failures import JobBackoff, match_failure
 from stower.controllers.job_indexes import (
@@ -38,7 +39,7 @@ from stower.controllers.objects import (
     owner_of,
     uid_of,
 )
-from stower.controllers.pods import condition, is_ready, phase, selects, to_delete_first
+from stower.controllers.pods import condition, is_ready, phase, selects
 from stower.controllers.runtime import NOT_FOUND, OwnerController, ReconcileResult, WriteAnswer
 from stower.model.times import SECOND_NS, time_ns, time_text
 
@@ -356,10 +357,10 @@ def _select_surplus(sync: JobSync) -> tuple[list[Object], int]:
     surplus: list[Object] = []
     left = sync.active
     if sync.is_indexed:
-        surplus, left = select_redundant(sync.active, sync.completions or 0)
+        surplus, left = select_redundant(sync.active, sync.completions or 0, sync.now_ns)
     more = active - wanted - len(surplus)
     if more > 0:
-        surplus = [*surplus, *to_delete_first(left)[:more]]
+        surplus = [*surplus, *order_for_deletion(left, (), sync.now_ns)[:more]]
     return (surplus if sync.is_suspended else surplus[:PODS_MAX]), wanted
 
 

@@ -6,8 +6,8 @@ Source: pkg/controller/job/indexed_job_utils.go, success_policy.go.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from stower.controllers.deletion_order import order_for_deletion
 from stower.controllers.objects import Object
-from stower.controllers.pods import to_delete_first
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
@@ -123,7 +123,9 @@ def failures_of(pod: Object) -> tuple[int, int]:
     return _number(notes.get(FAILURES, "")) or 0, _number(notes.get(IGNORED_FAILURES, "")) or 0
 
 
-def select_redundant(pods: list[Object], completions: int) -> tuple[list[Object], list[Object]]:
+def select_redundant(
+    pods: list[Object], completions: int, now_ns: int
+) -> tuple[list[Object], list[Object]]:
     """Splits active pods into those to remove, because they have no valid index or share theirs
     with a pod that is further along, and the rest."""
     of_index: dict[int, list[Object]] = {}
@@ -135,7 +137,7 @@ def select_redundant(pods: list[Object], completions: int) -> tuple[list[Object]
             redundant.append(pod)
     left: list[Object] = []
     for index in sorted(of_index):
-        *surplus, last = to_delete_first(of_index[index])
+        *surplus, last = order_for_deletion(of_index[index], (), now_ns)
         redundant += surplus
         left.append(last)
     return redundant, left
