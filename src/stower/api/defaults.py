@@ -280,10 +280,18 @@ def _job(item: Object) -> None:
     failed = "podFailurePolicy" in spec
     spec.setdefault("podReplacementPolicy", "Failed" if failed else "TerminatingOrFailed")
     spec.setdefault("manualSelector", False)
+    _failure_policy(spec)
+
+
+def _failure_policy(job_spec: Object) -> None:
+    for rule in (job_spec.get("podFailurePolicy") or {}).get("rules") or ():
+        for pattern in rule.get("onPodConditions") or ():
+            pattern["status"] = pattern.get("status") or "True"
 
 
 def _cron_job(item: Object) -> None:
     spec = item["spec"]
+    _failure_policy((spec.get("jobTemplate") or {}).get("spec") or {})
     spec.setdefault("concurrencyPolicy", "Allow")
     spec.setdefault("suspend", False)
     spec.setdefault("successfulJobsHistoryLimit", 3)

@@ -107,7 +107,7 @@ def test_hooks_before_a_stop_take_their_time_but_not_more_than_the_grace() -> No
     script = {"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "sleep 8"]}}}}
     cluster.create("pods", pod("sleep", container=sleep))
     cluster.create("pods", pod("script", container=script))
-    cluster.create("pods", pod("short", container=sleep, terminationGracePeriodSeconds=4))
+    cluster.create("pods", pod("short", container=script, terminationGracePeriodSeconds=4))
     cluster.create("pods", pod("plain"))
     cluster.advance(5)
     for name in ("sleep", "script", "short", "plain"):
