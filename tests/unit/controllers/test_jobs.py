@@ -168,7 +168,9 @@ def test_an_exit_code_fails_the_job_early() -> None:
 def test_a_disruption_is_not_counted() -> None:
     cluster = created(backoffLimit=0, **policy(DISRUPTED))
     (name,) = running(cluster)
-    target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    at = cluster.one("pods", name)["status"]["startTime"]  # without a time, it would be outdated
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+              "lastTransitionTime": at}  # fmt: skip
     patch_status(cluster, name, {"conditions": [target]})
     cluster.delete("pods", name)
     cluster.advance(90)
