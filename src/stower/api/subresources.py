@@ -11,6 +11,13 @@ from stower.api.watches import Watch
 
 Object = dict[str, Any]
 Handler = Callable[[Call], Response | Watch]
+# What simulated containers do not do, by the subresource that asks for it.
+SIMULATED: Final = {
+    "log": "they write no log",
+    "exec": "no command can run in them",
+    "attach": "there is no process to attach to",
+    "portforward": "they listen on no port",
+}
 
 
 def handle(call: Call) -> Response | Watch:
@@ -23,15 +30,24 @@ def handle(call: Call) -> Response | Watch:
     function = SUBRESOURCES.get((call.resource.plural, call.subresource))
     function = function or ANY.get(call.subresource)
     if function is None:
-        _check_container(call)
-        if call.resource.plural == "pods" and not call.record().fields.get("spec.nodeName"):
-            raise bad_request(f"pod {call.name} does not have a host assigned")
-        text = (
-            f"{call.resource.plural}/{call.subresource} of {call.name} is not supported: this "
-            "server does not connect to nodes"
-        )
-        raise ApiError(501, "NotImplemented", text)
+        raise _not_carried_out(call)
     return function(call)
+
+
+def _not_carried_out(call: Call) -> ApiError:
+    """What is said of a request that only a real container could answer."""
+    text = (
+        f"{call.resource.plural}/{call.subresource} of {call.name} is not supported: this server "
+        "does not connect to nodes"
+    )
+    if call.resource.plural == "pods":
+        _check_container(call)
+        if not call.record().fields.get("spec.nodeName"):
+            return bad_request(f"pod {call.name} does not have a host assigned")
+        why = SIMULATED.get(call.subresource)
+        if why is not None:
+            text = f'the containers of pod "{call.name}" are simulated: {why}'
+    return ApiError(501, "NotImplemented", text)
 
 
 def _check_container(call: Call) -> None:
@@ -50,12 +66,6 @@ def _part(call: Call) -> Response | Watch:
     if verb == "get":
         return reads.get(call)
     return writes.update(call) if verb == "update" else patch_requests.patch(call)
-
-
-def _log(call: Call) -> Response:
-    """Nothing runs here: no output."""
-    _check_container(call)
-    return Response(204, [], content_type="text/plain")
 
 
 def _finalize(call: Call) -> Response:
@@ -84,7 +94,6 @@ SUBRESOURCES: Final[dict[tuple[str, str], Handler]] = {
     ("pods", "binding"): bindings.bind,
     ("pods", "ephemeralcontainers"): _part,
     ("pods", "eviction"): evictions.evict,
-    ("pods", "log"): _log,
     ("pods", "resize"): _part,
     ("serviceaccounts", "token"): reviews.token,
 }

@@ -56,15 +56,17 @@ def build_controllers(
     served: Sequence[tuple[str, str]],
     gang_kinds: Iterable[str] = (),
     authority: str = "",
+    version: str = "",
 ) -> ControllerManager:
     """Kubelets for the cluster's nodes, and every controller.
 
     `served`: apiVersion and plural of all kinds in namespaces; `gang_kinds`: of which pods get a
-    group without asking; `authority`: certificates of the API server's authorities in PEM.
+    group without asking; `authority`: certificates of the API server's authorities in PEM;
+    `version`: the API server's, which its nodes have too.
     """
     return ControllerManager(
         (
-            Kubelets(cluster),
+            Kubelets(cluster, version),
             NodeLifecycleController(),
             DeploymentController(),
             ReplicaSetController(),

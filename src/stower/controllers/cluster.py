@@ -135,7 +135,7 @@ DEFAULT_CAPACITY: Final = {"cpu": "4", "memory": "16Gi", "pods": "110",
 NODE_INFO: Final = {
     "architecture": "amd64", "operatingSystem": "linux", "osImage": "simulated",
     "kernelVersion": "simulated", "containerRuntimeVersion": "stower://1",
-    "kubeletVersion": "v1.36.0-stower", "kubeProxyVersion": "", "machineID": "",
+    "kubeletVersion": "v1.36.0+stower", "kubeProxyVersion": "", "machineID": "",
     "systemUUID": "", "bootID": "",
 }  # fmt: skip
 

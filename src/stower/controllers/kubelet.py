@@ -72,10 +72,10 @@ class Kubelets(BaseController):
     name = "kubelet"
     kinds = ("nodes", "pods", "leases", "persistentvolumeclaims", "resourceclaims")
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, version: str = "") -> None:
         self._cluster = cluster
         self._images = Images(cluster)
-        self._nodes = NodeStatuses(cluster, self._images)
+        self._nodes = NodeStatuses(cluster, self._images, version)
         self._allocations = Allocations()
         self._seen_since: dict[str, int] = {}  # uid of the pod: when nothing was in its way
         self._unprepared: dict[str, tuple[int, str]] = {}  # uid: since when, and what was told

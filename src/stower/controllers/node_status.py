@@ -5,7 +5,7 @@ Source: pkg/kubelet (kubelet_node_status.go, nodestatus/setters.go), component-h
 
 from typing import Any, Final
 
-from stower.controllers.cluster import Cluster, NodePool
+from stower.controllers.cluster import NODE_INFO, Cluster, NodePool
 from stower.controllers.images import Images
 from stower.controllers.objects import Object, ObjectStore, name_of, uid_of
 from stower.controllers.pods import condition
@@ -31,7 +31,9 @@ PRESSURES: Final = (
 class NodeStatuses:
     """Of all simulated nodes."""
 
-    def __init__(self, cluster: Cluster, images: Images) -> None:
+    def __init__(self, cluster: Cluster, images: Images, version: str = "") -> None:
+        """`version`: of the kubelets; as the cluster's nodes have it, where none is given."""
+        self._version = version
         self._cluster = cluster
         self._images = images
         self._pools: dict[str, NodePool] = {pool.name: pool for pool in cluster.pools}
@@ -47,6 +49,8 @@ class NodeStatuses:
             if seen.get("nodes", name) is None:
                 first = BOOTING if pool.boot_seconds else READY
                 status = {**node["status"], "conditions": _conditions(first, todo.now_ns)}
+                if self._version:
+                    status["nodeInfo"] = {**NODE_INFO, "kubeletVersion": self._version}
                 todo.create("nodes", {**node, "status": status})
 
     def forget(self, name: str) -> None:
@@ -66,6 +70,10 @@ class NodeStatuses:
         allocatable = self._allocatable(node)
         if allocatable:
             status["allocatable"] = allocatable
+        told = ((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion")
+        if self._version and told != self._version:
+            status["nodeInfo"] = {**(NODE_INFO if told is None else {}),
+                                  "kubeletVersion": self._version}  # fmt: skip
         if status:
             todo.patch("nodes", node, {"status": status}, "status")
 

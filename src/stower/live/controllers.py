@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -19,7 +19,7 @@ import msgspec
 from stower.controllers.objects import RESOURCES, Resource
 from stower.controllers.runtime import Call, ControllerManager, resource_path
 from stower.live.access import Access, AccessError, read_access
-from stower.live.client import JSON, Client
+from stower.live.client import JSON, Client, Response
 from stower.live.reflector import Changes, ListError, Reflector, UnstructuredDecoder
 from stower.live.shell import (
     Clock,
@@ -162,6 +162,29 @@ class ControllerShell:
         self._wake_event.set()
 
 
+class ServerFacts(NamedTuple):
+    """What controllers want to know of a server before they begin.
+
+    resources: see `discover_deletable_resources`; authorities: certificates by which the server is
+    verified, in PEM; version: such as v1.36.0, "" where the server tells none.
+    """
+
+    resources: list[tuple[str, str]]
+    authorities: str
+    version: str
+
+
+async def _find_facts(client: Client) -> ServerFacts:
+    resources = await discover_deletable_resources(client)
+    answer = await _get(client, "/version")
+    told = msgspec.json.decode(answer.body, type=_Version) if answer.status == 200 else _Version()
+    return ServerFacts(resources, _authorities(client.access), told.git_version)
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str = ""
+
+
 async def discover_deletable_resources(client: Client) -> list[tuple[str, str]]:
     """Returns the namespaced resources that serve deletecollection, as apiVersion and plural.
 
@@ -181,11 +204,15 @@ async def discover_deletable_resources(client: Client) -> list[tuple[str, str]]:
     return resources
 
 
-async def _get_json(client: Client, path: str) -> Any:
+async def _get(client: Client, path: str) -> Response:
     try:
-        answer = await client.get_with_retry(path)
+        return await client.get_with_retry(path)
     except AccessError as error:
         raise ShellError(str(error)) from None
+
+
+async def _get_json(client: Client, path: str) -> Any:
+    answer = await _get(client, path)
     if answer.status != 200:
         reason = f"{answer.status} {answer.message}" if answer.status else answer.message
         raise ShellError(f"cannot get {path} from {client.access.server}: {reason}")
@@ -201,16 +228,14 @@ def check_has_groups(served: list[tuple[str, str]]) -> None:
 async def run_controllers(
     kubeconfig: Path | None,
     context: str,
-    build: Callable[[list[tuple[str, str]], str], ControllerManager],
+    build: Callable[[ServerFacts], ControllerManager],
     on_ready: Callable[[str], None],
     make_stop_event: Callable[[], asyncio.Event],
     seed: int = 0,
 ) -> None:
     """Runs controllers until the event that `make_stop_event` returns is set.
 
-    `build` gets the result of `discover_deletable_resources`, and the authorities by which the
-    server is verified, in PEM; `on_ready` gets the server's address
-    once the manager is built. Raises ShellError.
+    `on_ready` gets the server's address once the manager is built. Raises ShellError.
     """
     stop = make_stop_event()
     try:
@@ -221,10 +246,10 @@ async def run_controllers(
         return
     async with Client(access, USER_AGENT) as client:
         try:
-            resources = await run_unless_stopped(stop, discover_deletable_resources(client))
+            facts = await run_unless_stopped(stop, _find_facts(client))
         except StopRequested:
             return
-        shell = ControllerShell(client, build(resources, _authorities(access)), seed)
+        shell = ControllerShell(client, build(facts), seed)
         on_ready(access.server)
         await shell.run(stop)
 

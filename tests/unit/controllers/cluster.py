@@ -46,6 +46,7 @@ class Cluster:
         configuration: Object | None = None,
         gang_kinds: tuple[str, ...] = (),
         authority: str = "",
+        server_version: str = "",
     ) -> None:
         registry = load_registry(version, SERVE)
         self.api = Api(registry, seed=1, plugins=frozenset(("TaintNodesByCondition",)))
@@ -54,7 +55,9 @@ class Cluster:
         self.api.store.visible = self.api.store.revision
         inside = [(r.api_version, r.plural) for r in registry.resources() if r.namespaced]
         self.cluster = read_cluster(document or pools())
-        self._build = partial(build_controllers, self.cluster, inside, gang_kinds, authority)
+        self._build = partial(
+            build_controllers, self.cluster, inside, gang_kinds, authority, server_version
+        )
         self.actors = self._build()
         configuration = with_group_making(configuration, gang_kinds)
         self.engine: Engine | None = build_engine(configuration, seed=1) if scheduler else None

@@ -190,3 +190,30 @@ def test_extended_resources_of_the_capacity_appear_in_allocatable() -> None:
     assert "8" == cluster.one("nodes", "node-1")["status"]["allocatable"]["example.com/foo"]
     patch_status(cluster, path, {"capacity": {"example.com/foo": None}})
     assert "example.com/foo" not in cluster.one("nodes", "node-1")["status"]["allocatable"]
+
+
+def test_nodes_have_the_version_of_the_server() -> None:
+    cluster = Cluster(pools(1), server_version="v1.37.0")
+    assert "v1.37.0" == cluster.one("nodes", "node-1")["status"]["nodeInfo"]["kubeletVersion"]
+    patch_status(cluster, "/api/v1/nodes/node-1", {"nodeInfo": {"kubeletVersion": "v1.36.0"}})
+    info = cluster.one("nodes", "node-1")["status"]["nodeInfo"]
+    assert ("v1.37.0", "simulated") == (info["kubeletVersion"], info["osImage"])
+
+
+def test_what_containers_do_not_do_is_said_in_one_sentence() -> None:
+    cluster = Cluster(pools(1))
+    cluster.create("pods", pod("p"))
+    cluster.advance(1)
+    path = "/api/v1/namespaces/default/pods/p"
+    for method, sub, why in (
+        ("GET", "log", "they write no log"),
+        ("POST", "exec", "no command can run in them"),
+        ("POST", "attach", "there is no process to attach to"),
+        ("POST", "portforward", "they listen on no port"),
+    ):
+        code, answer = cluster.ask(method, f"{path}/{sub}")
+        assert (501, "NotImplemented") == (code, answer["reason"])
+        assert f'the containers of pod "p" are simulated: {why}' == answer["message"]
+    cluster.create("pods", pod("waits", "100"))
+    code, answer = cluster.ask("GET", "/api/v1/namespaces/default/pods/waits/log")
+    assert (400, "pod waits does not have a host assigned") == (code, answer["message"])

@@ -20,6 +20,7 @@ from stower.live.access import AccessError
 from stower.live.client import Response
 from stower.live.controllers import (
     ControllerShell,
+    ServerFacts,
     discover_deletable_resources,
     run_controllers,
 )
@@ -205,8 +206,8 @@ def run_from(kubeconfig: Path, stop_at: str = "") -> tuple[list[Any], list[str]]
         if stop_at == "start":
             stop.set()
 
-        def build(resources: list[tuple[str, str]], _: str) -> ControllerManager:
-            built.append(resources)
+        def build(facts: ServerFacts) -> ControllerManager:
+            built.append(facts.resources)
             return ControllerManager((ReplicaSetController(),))
 
         def on_ready(server: str) -> None:

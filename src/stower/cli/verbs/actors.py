@@ -14,7 +14,7 @@ from stower.cli.output import bad_input, console, failure
 from stower.cli.shutdown import WithParent, stop_event, wait_for_go
 from stower.controllers.assembly import build_controllers
 from stower.controllers.runtime import ControllerManager
-from stower.live.controllers import run_controllers
+from stower.live.controllers import ServerFacts, run_controllers
 from stower.live.shell import ShellError
 
 NAME = "actors"
@@ -71,8 +71,10 @@ def run(
     def stop() -> asyncio.Event:
         return stop_event(with_parent)
 
-    def build(served: list[tuple[str, str]], authority: str) -> ControllerManager:
-        return build_controllers(described, served, gang_kinds, authority)
+    def build(facts: ServerFacts) -> ControllerManager:
+        return build_controllers(
+            described, facts.resources, gang_kinds, facts.authorities, facts.version
+        )
 
     wait_for_go(with_parent)
     try:

@@ -17,7 +17,7 @@ from stower.cli.shutdown import stop_event
 from stower.controllers.assembly import build_group_makers
 from stower.controllers.group_makers import GATE
 from stower.controllers.runtime import ControllerManager
-from stower.live.controllers import check_has_groups, run_controllers
+from stower.live.controllers import ServerFacts, check_has_groups, run_controllers
 from stower.live.shell import ShellError
 from stower.model.gang_kinds import KINDS
 
@@ -56,9 +56,9 @@ def run(
     except InputError as error:
         raise bad_input(str(error)) from None
 
-    def build(served: list[tuple[str, str]], _: str) -> ControllerManager:
-        check_has_groups(served)
-        return build_group_makers(served, gang_kinds)
+    def build(facts: ServerFacts) -> ControllerManager:
+        check_has_groups(facts.resources)
+        return build_group_makers(facts.resources, gang_kinds)
 
     def on_ready(server: str) -> None:
         text = f"Creating groups on {server} for pods with the gate {GATE}. Stop it with Ctrl-C."

@@ -33,7 +33,7 @@ from stower.controllers.runtime import ControllerManager
 from stower.engine.engine import Engine
 from stower.framework.observer import Observer
 from stower.framework.stopwatch import DISABLED_STOPWATCH, Stopwatch
-from stower.live.controllers import check_has_groups, run_controllers
+from stower.live.controllers import ServerFacts, check_has_groups, run_controllers
 from stower.live.decision_log import DecisionLog
 from stower.live.scheduler import Options
 from stower.live.shadow import ShadowComparer
@@ -133,9 +133,9 @@ async def _with_maker(
 ) -> Engine | None:
     """Runs a scheduler, and what makes groups for pods of these kinds. Raises ShellError."""
 
-    def build(served: list[tuple[str, str]], _: str) -> ControllerManager:
-        check_has_groups(served)
-        return build_group_makers(served, kinds)
+    def build(facts: ServerFacts) -> ControllerManager:
+        check_has_groups(facts.resources)
+        return build_group_makers(facts.resources, kinds)
 
     making = asyncio.create_task(
         run_controllers(place.kubeconfig, place.context, build, lambda _: None, make_stop_event)
