@@ -32,6 +32,7 @@ _WORDS: Final = {
     INTERNAL: "Internal error",
 }
 _WITHOUT_VALUE: Final = (REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL)
+OMITTED: Final = object()  # stands for a value that the message does not show
 
 
 class FieldError(NamedTuple):
@@ -46,7 +47,7 @@ class FieldError(NamedTuple):
     def message(self) -> str:
         """The text of the cause."""
         text = _WORDS[self.type]
-        if self.type not in _WITHOUT_VALUE:
+        if self.type not in _WITHOUT_VALUE and self.value is not OMITTED:
             text += f": {format_value(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 

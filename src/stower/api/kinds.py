@@ -19,6 +19,8 @@ from stower.api.validation import (
     cluster_kinds,
     device_classes,
     group_trees,
+    job_status,
+    jobs,
     nodes,
     pod_changes,
     pod_groups,
@@ -201,7 +203,7 @@ def _new_budget(call: Call, item: Object) -> None:
 
 
 def _new_job(call: Call, item: Object) -> None:
-    """A selector of its own, and the labels that it looks for."""
+    """A selector of its own, and the labels that it looks for; what the user has said stays."""
     spec, meta = item["spec"], item["metadata"]
     if spec.get("manualSelector"):
         return
@@ -212,10 +214,10 @@ def _new_job(call: Call, item: Object) -> None:
         "job-name": meta.get("name", ""),
     }
     template = spec["template"].setdefault("metadata", {})
-    template["labels"] = {**(template.get("labels") or {}), **own}
+    template["labels"] = {**own, **(template.get("labels") or {})}
     selector = spec.setdefault("selector", {})
     uid = {"batch.kubernetes.io/controller-uid": meta["uid"]}
-    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), **uid}
+    selector["matchLabels"] = {**uid, **(selector.get("matchLabels") or {})}
 
 
 def _changed_job(call: Call, new: Object, old: Object) -> None:
@@ -444,8 +446,9 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         warnings=lambda call, item: warnings.warn_template(item),
     ),
     ("batch", "cronjobs"): Hooks(
-        validate_create=_rule(cluster_kinds.cron_job),
-        validate_update=lambda call, new, old: cluster_kinds.cron_job(new, old),
+        validate_create=_rule(jobs.cron_job),
+        validate_update=lambda call, new, old: jobs.cron_job(new, old),
+        warnings=lambda call, item: warnings.cron_job(item),
     ),
     ("coordination.k8s.io", "leases"): Hooks(
         prepare_create=lambda call, item: _without_strategy(item),
@@ -493,8 +496,10 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     ("batch", "jobs"): Hooks(
         prepare_create=_new_job,
         prepare_update=_changed_job,
-        validate_create=_rule(cluster_kinds.job),
-        validate_update=_change(cluster_kinds.job_update),
+        validate_create=_rule(jobs.job),
+        validate_update=_change(jobs.job_update),
+        validate_status=_change(job_status.job_status),
+        warnings=lambda call, item: warnings.job(item),
     ),
     ("policy", "poddisruptionbudgets"): Hooks(
         prepare_create=_new_budget,

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from stower.api.errors import REQUIRED
-from stower.api.validation import cluster_kinds
+from stower.api.validation import cluster_kinds, jobs
 from stower.apiserver.tables import load_registry
 from stower.controllers.objects import PLURAL_OF, Object, key_of
 from stower.model.errors import InvalidObject
@@ -20,8 +20,8 @@ VALIDATE: Final = {
     "ReplicaSet": cluster_kinds.workload,
     "StatefulSet": cluster_kinds.stateful_set,
     "DaemonSet": cluster_kinds.workload,
-    "Job": cluster_kinds.job,
-    "CronJob": cluster_kinds.cron_job,
+    "Job": jobs.unstored_job,
+    "CronJob": jobs.cron_job,
 }
 # Pods of one object. Kubernetes supports clusters of up to 150,000 pods.
 PODS_MAX: Final = 150_000

@@ -26,7 +26,6 @@ from stower.api.validation.rules import (
     required,
 )
 from stower.model import names
-from stower.model.cron import Schedule
 from stower.model.quantity import Quantity
 from stower.model.storage_class import BETA_CLASS
 
@@ -36,7 +35,6 @@ SYSTEM_CLASSES: Final = {
 }
 USER_PRIORITY_MAX: Final = 1_000_000_000
 DATA_BYTES_MAX: Final = 1024 * 1024  # of a ConfigMap or Secret
-CRON_NAME_MAX: Final = 52  # 11 less than a label's, for what is added to it
 EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
 
@@ -276,59 +274,6 @@ def controller(item: Object) -> Faults:
 def controller_update(new: Object, old: Object) -> Faults:
     """A change of a ReplicationController."""
     return controller(new)
-
-
-def cron_job(item: Object, old: Object | None = None) -> Faults:
-    """A CronJob; a schedule that stays is not looked at again."""
-    spec = item["spec"]
-    schedule, faults = spec.get("schedule", ""), list[FieldError]()
-    if not schedule:
-        faults.append(required("spec.schedule"))
-    elif old is None or old["spec"].get("schedule") != schedule:
-        try:
-            Schedule(schedule)
-        except ValueError as error:
-            faults.append(invalid("spec.schedule", schedule, str(error)))
-    name = item["metadata"].get("name") or ""
-    if old is None and len(name) > CRON_NAME_MAX:
-        text = f"must be no more than {CRON_NAME_MAX} characters"
-        faults.append(FieldError(TOO_LONG, "metadata.name", name, text))
-    for field in ("startingDeadlineSeconds", "successfulJobsHistoryLimit",
-                  "failedJobsHistoryLimit"):  # fmt: skip
-        faults += not_negative(f"spec.{field}", spec.get(field))
-    inner = (spec.get("jobTemplate") or {}).get("spec") or {}
-    for fault in job({"spec": inner}):
-        faults.append(fault._replace(field=f"spec.jobTemplate.{fault.field}"))
-    return faults
-
-
-def job(item: Object) -> Faults:
-    """A Job."""
-    spec = item["spec"]
-    faults: Faults = []
-    for field in ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit",
-                  "ttlSecondsAfterFinished"):  # fmt: skip
-        faults += not_negative(f"spec.{field}", spec.get(field))
-    own = spec.get("template")
-    faults += template("spec.template", own)
-    policy = ((own or {}).get("spec") or {}).get("restartPolicy", "")
-    if policy not in ("Never", "OnFailure"):
-        text = ("Never", "OnFailure")
-        faults.append(unsupported("spec.template.spec.restartPolicy", policy, text))
-    return faults
-
-
-def job_update(new: Object, old: Object) -> Faults:
-    """A change of a Job."""
-    faults = []
-    for field in ("selector", "completionMode", "podFailurePolicy"):
-        if new["spec"].get(field) != old["spec"].get(field):
-            faults.append(invalid(f"spec.{field}", new["spec"].get(field), IMMUTABLE))
-    if new["spec"].get("template") != old["spec"].get("template") and not old["spec"].get(
-        "suspend"
-    ):
-        faults.append(invalid("spec.template", new["spec"].get("template"), IMMUTABLE))
-    return faults
 
 
 # Events, configuration, volumes

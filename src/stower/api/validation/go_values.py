@@ -1,6 +1,7 @@
-"""Renders values of claims and slices as upstream's messages quote them: Go structs, all fields.
+"""Renders values of claims, slices and Jobs as upstream's messages quote them: Go structs, all
+fields.
 
-Source: pkg/apis/resource/types.go and pkg/apis/core/types.go, Kubernetes 1.36. An empty list is
+Source: pkg/apis/{resource,core,batch}/types.go, Kubernetes 1.36. An empty list is
 shown as null, since it is not known here whether the list was sent.
 """
 
@@ -54,6 +55,15 @@ _KINDS: Final = {
         "MatchExpressions []NodeSelectorRequirement, MatchFields []NodeSelectorRequirement"
     ),
     "NodeSelectorRequirement": "Key, Operator, Values ?",
+    "PodFailurePolicy": "Rules []PodFailurePolicyRule",
+    "PodFailurePolicyRule": (
+        "Action, OnExitCodes *PodFailurePolicyOnExitCodes, "
+        "OnPodConditions []PodFailurePolicyOnPodConditions"
+    ),
+    "PodFailurePolicyOnExitCodes": "ContainerName ?, Operator, Values ?",
+    "PodFailurePolicyOnPodConditions": "Type, Status",
+    "SuccessPolicy": "Rules []SuccessPolicyRule",
+    "SuccessPolicyRule": "SucceededIndexes ?, SucceededCount ?",
     "DeviceAttribute": (
         "IntValue=int ?, BoolValue=bool ?, StringValue=string ?, VersionValue=version ?, "
         "IntValues=ints ?, BoolValues=bools ?, StringValues=strings ?, VersionValues=versions ?"

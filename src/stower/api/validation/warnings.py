@@ -44,6 +44,10 @@ VOLUMES: Final = {
     "cephfs": "deprecated in v1.28, non-functional in v1.31+",
     "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
+MANY_INDEXES: Final = (
+    "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "
+    "10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+)
 SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_TEXT: Final = 'non-functional in v1.27+; use the "seccompProfile" field instead'
 _known: Final = ByteCache()
@@ -65,6 +69,25 @@ def workload(item: Object) -> list[str]:
     """Warnings about what makes pods of a template."""
     found = _of(item["spec"].get("template") or {}, "spec.template.")
     return [*_hostname(item, "Pod names and hostnames"), *found]
+
+
+def job(item: Object) -> list[str]:
+    """Warnings about a Job."""
+    return [*_hostname(item, "Pod names and hostnames"), *_job_spec(item["spec"], "spec")]
+
+
+def cron_job(item: Object) -> list[str]:
+    """Warnings about a CronJob."""
+    spec = (item["spec"].get("jobTemplate") or {}).get("spec") or {}
+    found = _job_spec(spec, "spec.jobTemplate.spec")
+    return [*_hostname(item, "Pod names and hostnames"), *found]
+
+
+def _job_spec(spec: Object, path: str) -> Iterator[str]:
+    if spec.get("completionMode") == "Indexed":
+        if (spec.get("completions") or 0) > 10**5 and (spec.get("parallelism") or 0) > 10**4:
+            yield f"{path}: {MANY_INDEXES}"
+    yield from _of(spec.get("template") or {}, f"{path}.template.")
 
 
 def warn_template(item: Object) -> list[str]:
