@@ -29,8 +29,8 @@ from stower.controllers.runtime import (
     NOT_FOUND,
     OwnerController,
     ReconcileResult,
-    WriteAnswer,
 )
+from stower.controllers.write_answers import WriteAnswer
 from stower.model.cron import zone_fault
 from stower.model.times import SECOND_NS, time_ns, time_text
 

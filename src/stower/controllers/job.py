@@ -40,7 +40,8 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import condition, is_ready, phase, selects
-from stower.controllers.runtime import NOT_FOUND, OwnerController, ReconcileResult, WriteAnswer
+from stower.controllers.runtime import NOT_FOUND, OwnerController, ReconcileResult
+from stower.controllers.write_answers import WriteAnswer
 from stower.model.times import SECOND_NS, time_ns, time_text
 
 CONTROLLER: Final = "kubernetes.io/job-controller"  # spec.managedBy of the Jobs of this controller

@@ -8,7 +8,7 @@ controller acts on an outdated object.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 from zlib import crc32
 
 import msgspec
@@ -25,6 +25,7 @@ from stower.controllers.objects import (
     uid_of,
     version_of,
 )
+from stower.controllers.write_answers import WriteAnswer
 from stower.framework.events import WatchType
 from stower.model.times import SECOND_NS, time_text
 
@@ -223,21 +224,6 @@ def resource_path(
     within = f"/namespaces/{namespace}" if resource.namespaced and namespace else ""
     path = f"{group}{version}{within}/{resource.plural}"
     return f"{path}/{name}" if name else path
-
-
-class WriteAnswer(NamedTuple):
-    """The answer to a write of a controller."""
-
-    kind: str  # the plural
-    method: str
-    target: Object | None  # as it was seen before, None of a creation
-    status: int  # 0: there was no answer
-    body: Object  # an object, or a Status that says what was wrong; empty where neither came
-
-    @property
-    def is_good(self) -> bool:
-        """The write was carried out."""
-        return 200 <= self.status < 300
 
 
 class Controller(Protocol):
