@@ -110,7 +110,7 @@ def test_objects_are_pruned_defaulted_and_validated(client: Client) -> None:
     status, refused = client.call("POST", f"{MACHINES}?fieldValidation=Strict", item)
     assert (400, True) == (status, 'unknown field "spec.bogus"' in refused["message"])
     for change, field, reason in (
-        ({"cpus": "x"}, "spec.cpus", "FieldValueInvalid"),
+        ({"cpus": "x"}, "spec.cpus", "FieldValueTypeInvalid"),
         ({"cpus": 65}, "spec.cpus", "FieldValueInvalid"),
         ({"cpus": None}, "spec.cpus", "FieldValueRequired"),
         ({"mode": "odd"}, "spec.mode", "FieldValueNotSupported"),

@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from stower.api.custom_rules import Part, rule_faults, rules_of
 from stower.api.custom_schema import (
+    UNKNOWN,
     list_faults,
     pruned,
     published,
@@ -20,7 +22,16 @@ from stower.api.custom_schema import (
     unknown,
     value_faults,
 )
-from stower.api.errors import FieldError, bad_request
+from stower.api.errors import (
+    INVALID,
+    REQUIRED,
+    TOO_LONG,
+    TOO_MANY,
+    TYPE_INVALID,
+    UNSUPPORTED,
+    FieldError,
+    bad_request,
+)
 from stower.api.hooks import Hooks
 from stower.api.printers.parts import format_age
 from stower.api.registry import Registry, Resource
@@ -31,6 +42,12 @@ from stower.model.times import age
 
 Object = dict[str, Any]
 WEBHOOK: Final = "Webhook"
+# Errors with which rules are not checked: they suppose that the types are right.
+BLOCKING: Final = (UNSUPPORTED, REQUIRED, TOO_LONG, TOO_MANY, TYPE_INVALID)
+NOT_CHECKED: Final = (
+    "some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation"
+)
 VERBS: Final = (
     "delete", "deletecollection", "get", "list", "patch", "create", "update", "watch",
 )  # fmt: skip
@@ -91,10 +108,12 @@ class CustomVersion:
             }
             for c in printed
         ]  # fmt: skip
+        self._expressions: Part | None = None
+        self._has_compiled = False
         self.hooks = Hooks(
-            validate_create=lambda call, item: self.faults(item),
-            validate_update=lambda call, new, old: self.faults(new),
-            validate_status=lambda call, new, old: self.faults(new),
+            validate_create=lambda call, item: self._all_faults(item, None),
+            validate_update=lambda call, new, old: self._all_faults(new, old),
+            validate_status=lambda call, new, old: self._all_faults(new, old),
         )
 
     def read(
@@ -134,11 +153,26 @@ class CustomVersion:
         made = pruned(self._stored_schema, _body(item), fills=False)
         return {"metadata": item["metadata"], **made}
 
-    def faults(self, item: Object) -> list[FieldError]:
-        """What the schema has against the object."""
-        body = _body(item)
-        found = list(value_faults(self.schema, body, "", top=True))
-        return found or list(list_faults(self.schema, body, ""))
+    def faults(self, item: Object, old: Object | None = None) -> list[FieldError]:
+        """What the schema has against an object, its rules aside. `old`: of a change, of which the
+        parts that are as they were count no more."""
+        body, before = _body(item), _body(old) if old is not None else UNKNOWN
+        found = list(value_faults(self.schema, body, "", top=True, old=before))
+        if found or (old is not None and any(list_faults(self.schema, _body(old), ""))):
+            return found
+        return list(list_faults(self.schema, body, ""))
+
+    def _all_faults(self, item: Object, old: Object | None) -> list[FieldError]:
+        found = self.faults(item, old)
+        if not self._has_compiled:
+            self._expressions, self._has_compiled = rules_of(self.schema), True
+        if self._expressions is None:
+            return found
+        if any(error.type in BLOCKING for error in found):
+            return [*found, FieldError(INVALID, "<nil>", None, NOT_CHECKED)]
+        head = {"kind": self.kind, "apiVersion": self.api_version}
+        before = {**head, **old} if old is not None else None
+        return found + rule_faults(self._expressions, {**head, **item}, before)
 
     def row(self, item: Object, now_ns: int) -> list[Any]:
         """The cells of one object."""

@@ -15,7 +15,9 @@ from stower.api.errors import (
     REQUIRED,
     TOO_LONG,
     TOO_MANY,
+    TYPE_INVALID,
     FieldError,
+    format_value,
     unsupported,
 )
 from stower.api.schema import Field, Type
@@ -231,30 +233,43 @@ class _PatternWork:
         return True
 
 
-def value_faults(schema: Object, value: Any, path: str, top: bool = False) -> Iterator[FieldError]:
-    """What a schema has against a value."""
+UNKNOWN: Final = object()  # an old value that there is not
+
+
+def value_faults(
+    schema: Object, value: Any, path: str, top: bool = False, old: Any = UNKNOWN
+) -> Iterator[FieldError]:
+    """What a schema has against a value. `old`: of a change, of which parts that are as they were
+    are not checked (apiextensions-apiserver pkg/apiserver/validation/ratcheting.go)."""
     try:
-        yield from _faults(schema, value, path, _PatternWork(), top)
+        yield from _faults(schema, value, path, _PatternWork(), top, old)
     except _TooMuchWorkError as error:
         text = "the patterns of the definition take too long on this object; shorten its texts"
         yield FieldError(INVALID, str(error), "", text)
 
 
 def _faults(
-    schema: Object, value: Any, path: str, work: _PatternWork, top: bool = False
+    schema: Object,
+    value: Any,
+    path: str,
+    work: _PatternWork,
+    top: bool = False,
+    old: Any = UNKNOWN,
 ) -> Iterator[FieldError]:
+    if old is not UNKNOWN and old == value:
+        return
     at = path or "<nil>"
     form = schema.get("type")
     if schema.get("x-kubernetes-int-or-string"):
         if not (_is_of_type(value, "integer") or isinstance(value, str)):
             text = f'{at} in body must be of type integer,string: "{_word(value)}"'
-            yield FieldError(INVALID, at, _word(value), text)
+            yield FieldError(TYPE_INVALID, at, _word(value), text)
         return
     if value is None and schema.get("nullable"):
         return
     if form and not _is_of_type(value, form):
         text = f'{at} in body must be of type {form}: "{_word(value)}"'
-        yield FieldError(INVALID, at, _word(value), text)
+        yield FieldError(TYPE_INVALID, at, _word(value), text)
         return
     choices = schema.get("enum")
     if choices and value not in choices:
@@ -266,8 +281,11 @@ def _faults(
     elif isinstance(value, list):
         yield from _count_faults(schema, len(value), at, "Items")
         items = schema.get("items") or {}
-        for i, inner in enumerate(() if _are_plain(items, value, work) else value):
-            yield from _faults(items, inner, f"{path}[{i}]", work)
+        plain = _are_plain(items, value, work)
+        before = {} if plain else _items_by_key(schema, old)
+        for i, inner in enumerate(() if plain else value):
+            was = before.get(_keys_of(schema, inner), UNKNOWN) if before else UNKNOWN
+            yield from _faults(items, inner, f"{path}[{i}]", work, old=was)
     elif isinstance(value, dict):
         yield from _count_faults(schema, len(value), at, "Properties")
         for name in schema.get("required") or ():
@@ -277,8 +295,21 @@ def _faults(
         for name, inner in value.items():
             below = _get_field_schema(schema, name)
             if below is not None and not (top and name in TOP):
-                yield from _faults(below, inner, f"{path}.{name}" if path else name, work)
+                was = old.get(name, UNKNOWN) if isinstance(old, dict) else UNKNOWN
+                yield from _faults(below, inner, f"{path}.{name}" if path else name, work, old=was)
     yield from _check_combined(schema, value, path, at, work)
+
+
+def _items_by_key(schema: Object, old: Any) -> dict[Any, Any]:
+    """The items of an old map-like list: those of other lists are not told apart."""
+    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
+        return {}
+    return {_keys_of(schema, item): item for item in old}
+
+
+def _keys_of(schema: Object, item: Any) -> tuple[str, ...]:
+    names = schema.get("x-kubernetes-list-map-keys") or ()
+    return tuple(format_value(item.get(n)) if isinstance(item, dict) else "" for n in names)
 
 
 def _are_plain(schema: Object, values: list[Any], work: _PatternWork) -> bool:

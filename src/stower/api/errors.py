@@ -31,6 +31,7 @@ _WORDS: Final = {
     TYPE_INVALID: "Invalid value",
     INTERNAL: "Internal error",
 }
+OMITTED: Final = object()  # a value that its error leaves out
 _WITHOUT_VALUE: Final = (REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL)
 OMITTED: Final = object()  # stands for a value that the message does not show
 

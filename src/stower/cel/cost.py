@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from stower.cel.checker import CheckedTree
 from stower.cel.macros import ACCU
 from stower.cel.syntax import Call, Fold, Ident, ListOf, Literal, MapOf, Node, Select
-from stower.cel.types import Type
+from stower.cel.types import SELF, Type
 
 MOST: Final = 2**64 - 1
 _TRAVERSAL: Final = 0.1  # of a string, per character
@@ -96,6 +96,7 @@ _UNIT: Final = frozenset(
     "compareTo add sub major minor patch getScheme getHostname getHost getPort getEscapedPath "
     "getQuery format.named".split()
 )
+_STRUCTS: Final = ("kubernetes.DRADevice", SELF)  # types with fields
 _COMPARED: Final = frozenset(
     f"{op}_{kind}" for op in ("less", "greater", "less_equals", "greater_equals")
     for kind in ("string", "bytes")
@@ -153,7 +154,7 @@ class _Coster:
             return operand  # a test costs nothing: PresenceTestHasCost(false)
         self.paths[node] = (*self.path(node.operand), node.name)
         kind = self.type(node.operand).name
-        is_costly = kind == "map" or (kind.startswith("kubernetes.") and kind.endswith("Device"))
+        is_costly = kind == "map" or kind.startswith(_STRUCTS)
         return operand.plus(ONE) if is_costly else operand
 
     def list_of(self, node: ListOf) -> Range:

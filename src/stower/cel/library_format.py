@@ -89,7 +89,7 @@ def _clause_at(text: str, at: int) -> tuple[str, int | None, int]:
 
 
 def _format(text: Any, values: Any) -> str:
-    if type(text) is not str or type(values) is not list:
+    if type(text) is not str or not isinstance(values, list):
         raise no_overload()
     said: list[str] = []
     used = 0
@@ -181,7 +181,7 @@ def _show(value: Any, nested: bool) -> str:
         return f"b{_quoted(text)}" if nested else text
     if value is None:
         return "null"
-    if kind is list:
+    if isinstance(value, list):
         return f"[{', '.join(_show(item, True) for item in value)}]"
     if isinstance(value, dict):
         entries = sorted((_show(value_of(k), True), _show(v, True)) for k, v in value.items())

@@ -33,10 +33,11 @@ def lists(function: Function, *others: type) -> Function:
     are optional."""
 
     def call_checked(target: Any, *args: Any) -> Any:
-        if type(target) is not list or len(args) > len(others):
+        if not isinstance(target, list) or len(args) > len(others):
             raise no_overload()
-        if any(type(arg) is not other for arg, other in zip(args, others)):
-            raise no_overload()
+        for arg, other in zip(args, others):
+            if type(arg) is not other and not (other is list and isinstance(arg, list)):
+                raise no_overload()
         charge(len(target))
         return function(target, *args)
 
@@ -60,7 +61,7 @@ def _flatten(items: list[Any], depth: int = 1) -> list[Any]:
         raise CelError("level must be non-negative")
     flat: list[Any] = []
     for item in items:
-        if type(item) is list and depth > 0:
+        if isinstance(item, list) and depth > 0:
             charge(len(item))
             flat.extend(_flatten(item, depth - 1))
         else:
@@ -132,7 +133,7 @@ _ZEROS: Final = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(
 
 
 def _sum(items: Any, start: Any) -> Any:
-    if type(items) is not list:
+    if not isinstance(items, list):
         raise no_overload()
     charge(len(items))
     for item in items:
@@ -156,7 +157,7 @@ def _extreme(name: str, wanted: int) -> Function:
 
 
 def _list_index_of(target: Any, *args: Any) -> int:
-    if type(target) is not list:
+    if not isinstance(target, list):
         return int(INDEX_OF(target, *args))
     (wanted,) = args
     charge(len(target))
@@ -164,7 +165,7 @@ def _list_index_of(target: Any, *args: Any) -> int:
 
 
 def _list_last_index_of(target: Any, *args: Any) -> int:
-    if type(target) is not list:
+    if not isinstance(target, list):
         return int(LAST_INDEX_OF(target, *args))
     (wanted,) = args
     charge(len(target))
@@ -211,7 +212,7 @@ def _of_non_zero(value: Any) -> OptionalValue:
 
 
 def _unwrap(items: Any) -> list[Any]:
-    if type(items) is not list or any(type(item) is not OptionalValue for item in items):
+    if not isinstance(items, list) or any(type(item) is not OptionalValue for item in items):
         raise no_overload()
     return [item.value for item in items if item.is_some]
 
@@ -228,7 +229,7 @@ def _insert(into: Any, *entry: Any) -> dict[Any, Any]:
 
 
 def _includes(target: Any, wanted: Any) -> bool:
-    if type(target) is not list:
+    if not isinstance(target, list):
         return is_same(target, wanted)
     for item in target[:INCLUDES_MAX]:
         if is_same(item, wanted):

@@ -37,6 +37,7 @@ from stower.cel.values import (
     conversion_error,
     equal,
     is_same,
+    joined,
     lookup_key,
     no_overload,
     type_name,
@@ -62,13 +63,13 @@ def _check_range(result: int, kind: type) -> Any:
 def add(a: Any, b: Any) -> Any:
     """`a + b`."""
     kind, other = type(a), type(b)
+    if isinstance(a, list) and isinstance(b, list):
+        charge((len(a) + len(b)) >> 2)
+        return joined(a, b)
     if kind is other:
         if kind is int or kind is Uint:
             return _check_range(int(a) + int(b), kind)
         if kind is float:
-            return a + b
-        if kind is list:
-            charge((len(a) + len(b)) >> 2)
             return a + b
         if kind in (str, bytes):
             charge_text(len(a) + len(b))
@@ -166,7 +167,7 @@ def is_contained(item: Any, container: Any) -> bool:
     """`item in container`."""
     if isinstance(container, dict):
         return lookup_key(item) in container
-    if type(container) is list:
+    if isinstance(container, list):
         charge(len(container))
         return any(is_same(item, other) for other in container)
     raise no_overload()
@@ -174,7 +175,7 @@ def is_contained(item: Any, container: Any) -> bool:
 
 def size(value: Any) -> int:
     """size(value): the number of characters, bytes, items or entries."""
-    if type(value) in (str, bytes, list) or isinstance(value, dict):
+    if isinstance(value, str | bytes | list | dict):
         return len(value)
     raise no_overload()
 
@@ -476,7 +477,7 @@ def _quote(text: str) -> str:
 
 
 def _join(items: Any, separator: Any = "") -> str:
-    if type(items) is not list or type(separator) is not str:
+    if not isinstance(items, list) or type(separator) is not str:
         raise no_overload()
     if any(type(item) is not str for item in items):
         raise no_overload()

@@ -311,7 +311,7 @@ def _slot(slot: int) -> Run:
 
 
 def _pairs(value: Any, both: bool) -> list[tuple[Any, Any]]:
-    if type(value) is list:
+    if isinstance(value, list):
         return list(enumerate(value)) if both else [(item, None) for item in value]
     if isinstance(value, dict):
         return [(value_of(key), item) for key, item in value.items()]
@@ -330,7 +330,7 @@ def field(value: Any, name: str) -> Any:
         return value.field(name)
     if type(value) is OptionalValue:
         return select_optional(value, name)
-    if type(value) is list:
+    if isinstance(value, list):
         list_index(name)
     raise CelError(f"no such key: {name}")
 
@@ -342,7 +342,7 @@ def _has(value: Any, name: str) -> bool:
         return True
     if isinstance(value, dict):
         return name in value or type(value) is Overlay
-    if type(value) is list:
+    if isinstance(value, list):
         list_index(name)
     return False
 
@@ -354,7 +354,7 @@ def index(value: Any, key: Any) -> Any:
             return value[lookup_key(key)]
         except KeyError:
             raise _missing_key(key) from None
-    if type(value) is list:
+    if isinstance(value, list):
         at = list_index(key)
         if not 0 <= at < len(value):
             raise CelError(f"index out of bounds: {library_standard.to_string(key)}")
@@ -395,7 +395,7 @@ def index_optional(value: Any, key: Any) -> OptionalValue:
         found = lookup_key(key)
         known = found in value or type(value) is Overlay
         return OptionalValue(value[found]) if known else NOTHING
-    if type(value) is list:
+    if isinstance(value, list):
         at = list_index(key)
         return OptionalValue(value[at]) if 0 <= at < len(value) else NOTHING
     return NOTHING
@@ -403,8 +403,8 @@ def index_optional(value: Any, key: Any) -> OptionalValue:
 
 def charge_size(value: Any) -> Any:
     """Counts the work of creating this value, by its size, and returns the value."""
-    if type(value) in _SIZED and len(value) > _SMALL:
-        charge(len(value) >> (2 if type(value) is list else 4))
+    if isinstance(value, _SIZED) and len(value) > _SMALL:
+        charge(len(value) >> (2 if isinstance(value, list) else 4))
     return value
 
 

@@ -61,6 +61,7 @@ ERROR: Final = Type("error")
 DURATION: Final = Type("duration")
 TIMESTAMP: Final = Type("timestamp")
 QUANTITY: Final = Type("kubernetes.Quantity")
+SELF: Final = "selfType"  # how the names of types of objects begin that a schema declares
 DEVICE: Final = Type("kubernetes.DRADevice")
 
 _TYPE_PART: Final = re.compile(r"\s*([A-Za-z_.]+|[(),])")

@@ -7,6 +7,7 @@ common/types.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import total_ordering
 from ipaddress import (
@@ -285,6 +286,51 @@ class Overlay(dict[str, Any]):
         return {}
 
 
+class SetList(list[Any]):
+    """A list of scalars that is equal to others in any order; a sum has each item once."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def key(item: Any) -> Any:
+        """Returns what tells the items apart."""
+        return type(item) is bool, item
+
+
+class MapList(list[Any]):
+    """A list of objects that are told apart by the values of some fields, and equal in any order;
+    items of the right operand of a sum replace those of the left one."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, items: Iterable[Any] = (), fields: tuple[str, ...] = ()) -> None:
+        super().__init__(items)
+        self.fields = fields
+
+    def key(self, item: Any) -> Any:
+        """Returns what tells the items apart."""
+        return tuple(SetList.key(item.get(name)) for name in self.fields)
+
+
+def joined(a: list[Any], b: list[Any]) -> list[Any]:
+    """Returns the sum of two lists, of the type of the first."""
+    if not isinstance(a, SetList | MapList):
+        return [*a, *b]
+    found = {a.key(item): item for item in a}
+    for item in b:
+        if isinstance(a, MapList) or a.key(item) not in found:
+            found[a.key(item)] = item
+    items = found.values()
+    return MapList(items, a.fields) if isinstance(a, MapList) else SetList(items)
+
+
+def _has_equal_items(a: list[Any], b: list[Any]) -> bool:
+    if not isinstance(a, SetList | MapList):
+        return not any(map(differs, a, b))
+    found = {a.key(item): item for item in a}
+    return all((key := a.key(item)) in found and not differs(found[key], item) for item in b)
+
+
 class Key:
     """A bool as a map key, because Python's True equals 1."""
 
@@ -344,6 +390,9 @@ def equal(a: Any, b: Any) -> bool:
         other = dict
     if kind is ComputedQuantity:
         kind = Quantity
+    if isinstance(a, list) and isinstance(b, list):
+        charge(len(a) + 1)
+        return len(a) == len(b) and _has_equal_items(a, b)
     if kind is not other:
         if kind in _OPAQUE and not (kind in _IPS and other in _IPS):
             # A text is just not equal to a version; a version to a text is a fault.
@@ -352,9 +401,6 @@ def equal(a: Any, b: Any) -> bool:
     if kind is str:
         charge_text(min(len(a), len(b)))
         return bool(a == b)
-    if kind is list:
-        charge(len(a) + 1)
-        return len(a) == len(b) and not any(map(differs, a, b))
     if kind is dict:
         charge(len(a) + 1)
         return len(a) == len(b) and all(k in b and not differs(v, b[k]) for k, v in a.items())
@@ -407,7 +453,8 @@ _GO_TYPES: Final[dict[type, str]] = {
 }  # fmt: skip
 _TYPE_NAMES: Final[dict[type, str]] = {
     bool: "bool", int: "int", Uint: "uint", float: "double", str: "string", bytes: "bytes",
-    type(None): "null_type", list: "list", dict: "map", Overlay: "map",
+    type(None): "null_type", list: "list", SetList: "list", MapList: "list",
+    dict: "map", Overlay: "map",
     Duration: "google.protobuf.Duration", Timestamp: "google.protobuf.Timestamp",
     TypeName: "type", OptionalValue: "optional_type", Quantity: "kubernetes.Quantity",
     ComputedQuantity: "kubernetes.Quantity",

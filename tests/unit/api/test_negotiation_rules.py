@@ -45,7 +45,7 @@ def test_class_names_a_driver() -> None:
     assert {("driverName", "Required")} == class_faults(driverName="")
     assert {("driverName", "Required")} == class_faults(driverName=None)
     assert {("driverName", "Invalid")} == class_faults(driverName="a_b")
-    assert {("driverName", "Invalid")} == class_faults(driverName=1)
+    assert {("driverName", "TypeInvalid")} == class_faults(driverName=1)
     assert set() == class_faults(driverName="a" * 63)
     assert {("driverName", "TooLong")} == class_faults(driverName="a" * 64)
 
@@ -65,7 +65,7 @@ def test_parameters_of_a_class_are_an_object_of_ten_kibibytes() -> None:
     room = 10 * 1024 - len('{"a":""}')
     assert set() == class_faults(parameters={}) == class_faults(parameters={"a": "x" * room})
     assert {("parameters", "TooLong")} == class_faults(parameters={"a": "x" * (room + 1)})
-    assert {("parameters", "Invalid")} == class_faults(parameters=["a"])
+    assert {("parameters", "TypeInvalid")} == class_faults(parameters=["a"])
 
 
 def test_suitable_nodes_are_a_node_selector() -> None:
@@ -120,7 +120,7 @@ def test_candidates_are_a_set_of_at_most_128_nodes() -> None:
     assert {(f"{at}[2]", "Duplicate")} == faults(potentialNodes=["a", "b", "a"])
     assert {(f"{at}[1]", "Invalid")} == faults(potentialNodes=["a", "B"])
     assert {(f"{at}[0]", "Invalid")} == faults(potentialNodes=["x" * 254])
-    assert {(f"{at}[0]", "Invalid")} == faults(potentialNodes=[None])
+    assert {(f"{at}[0]", "TypeInvalid")} == faults(potentialNodes=[None])
     assert {("spec.selectedNode", "Invalid")} == faults(selectedNode="a b")
     assert set() == faults(selectedNode="a.b") == faults(selectedNode="") == faults()
 
@@ -138,7 +138,9 @@ def test_round_and_attempt_never_fall() -> None:
     for field, most in (("round", 2**63 - 1), ("attempt", 2**31 - 1)):
         assert set() == faults(**{field: most}) == faults(**{field: 0})
         for wrong in (-1, most + 1, "1", 1.5, True):
-            assert {(f"spec.{field}", "Invalid")} == faults(**{field: wrong})
+            is_number = type(wrong) is int and wrong < 2**63
+            reason = "Invalid" if is_number else "TypeInvalid"
+            assert {(f"spec.{field}", reason)} == faults(**{field: wrong})
 
 
 def test_answers_are_one_for_each_claim() -> None:
@@ -164,7 +166,7 @@ def test_answers_are_one_for_each_claim() -> None:
     assert set() == status(*({"name": f"c{i}"} for i in range(256)))
     assert {(at, "TooMany")} == status(*({"name": f"c{i}"} for i in range(257)))
     wrong = client.faults("PATCH", f"{SCHEDULINGS}/p/status", {"status": {"resourceClaims": {}}})
-    assert {(at, "Invalid")} == wrong
+    assert {(at, "TypeInvalid")} == wrong
 
 
 # Annotations of claims

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from stower.api.custom_schema import pattern_faults
 from stower.api.errors import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, FieldError, unsupported
+from stower.api.validation.schema_rules import rule_faults
 from stower.model import names as name_rules
 
 Object = dict[str, Any]
@@ -28,13 +29,13 @@ DEPTH_MAX: Final = 60
 
 def new_faults(item: Object) -> Iterator[FieldError]:
     """What is wrong with a new definition."""
-    yield from _faults(item)
+    yield from _faults(item, None)
     yield from _approval_faults(item, None)
     if item["spec"].get("preserveUnknownFields"):
         yield FieldError(INVALID, "spec.preserveUnknownFields", True, KEEPS_UNKNOWN)
 
 
-def _faults(item: Object) -> Iterator[FieldError]:
+def _faults(item: Object, old: Object | None) -> Iterator[FieldError]:
     spec = item["spec"]
     names = spec.get("names") or {}
     group = spec.get("group", "")
@@ -52,7 +53,7 @@ def _faults(item: Object) -> Iterator[FieldError]:
     for field in ("plural", "kind"):
         if not names.get(field):
             yield FieldError(REQUIRED, f"spec.names.{field}")
-    yield from _version_faults(spec.get("versions") or [])
+    yield from _version_faults(spec.get("versions") or [], _schemas(old))
     yield from _conversion_faults(spec)
     yield from _stored_version_faults(item)
 
@@ -63,7 +64,7 @@ def update_faults(new: Object, old: Object) -> list[FieldError]:
 
 
 def _update_faults(new: Object, old: Object) -> Iterator[FieldError]:
-    yield from _faults(new)
+    yield from _faults(new, old)
     yield from _approval_faults(new, old)
     spec, before = new["spec"], old["spec"]
     if spec.get("preserveUnknownFields") and not before.get("preserveUnknownFields"):
@@ -121,7 +122,14 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
-def _version_faults(versions: list[Object]) -> Iterator[FieldError]:
+def _schemas(item: Object | None) -> dict[str, Object]:
+    versions = item["spec"].get("versions") or () if item is not None else ()
+    schemas = {v["name"]: v.get("schema") or {} for v in versions}
+    return {name: schema.get("openAPIV3Schema") or {} for name, schema in schemas.items()}
+
+
+def _version_faults(versions: list[Object], known: dict[str, Object]) -> Iterator[FieldError]:
+    """`known`: the schemas that were stored before, by the name of the version."""
     names = [version.get("name") or "" for version in versions]
     for i, version in enumerate(versions):
         at = f"spec.versions[{i}].name"
@@ -136,6 +144,7 @@ def _version_faults(versions: list[Object]) -> Iterator[FieldError]:
             yield from structural
             if not structural:  # which bounds the depth
                 yield from pattern_faults(schema, at)
+                yield from rule_faults(schema, at, known.get(names[i]) == schema)
     if len(set(names)) < len(names):
         yield FieldError(INVALID, "spec.versions", names, "must contain unique version names")
     if sum(bool(v.get("storage")) for v in versions) != 1:

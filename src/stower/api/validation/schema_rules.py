@@ -1,0 +1,219 @@
+"""Validates the rules of schemas (x-kubernetes-validations) when a definition is written.
+
+Rules are compiled, and what they may cost is bounded: one rule times the number of values that it
+may be about, and all rules of a schema together. Source: apiextensions-apiserver
+pkg/apis/apiextensions/validation/validation.go and cel_validation.go, Kubernetes 1.36.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from stower.api.custom_rules import BadPathError, Compiled, compile_rules, field_path
+from stower.api.errors import FORBIDDEN, INVALID, REQUIRED, FieldError, unsupported
+from stower.cel.cost import MOST
+from stower.cel.schema import cardinality, declare
+
+Object = dict[str, Any]
+RULE_COST_MAX: Final = 10_000_000  # StaticEstimatedCostLimit
+SCHEMA_COST_MAX: Final = 100_000_000  # StaticEstimatedCRDCostLimit
+RULES_MAX: Final = 2_000  # of a schema; arbitrary: public definitions have at most 150
+EXPENSIVE_MAX: Final = 4  # rules that are named where all together cost too much
+REASONS: Final = (
+    "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired",
+)  # fmt: skip
+FIELD: Final = "x-kubernetes-validations"
+_ADVICE: Final = (
+    "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, "
+    "maps, and strings are declared)"
+)
+
+
+def rule_faults(schema: Object, path: str, is_known: bool) -> list[FieldError]:
+    """Returns what is wrong with the rules of the schema of a resource, which is structural.
+
+    `is_known`: whether it was stored like this before, so that the cost of one rule is not bounded.
+    """
+    if not _has_rules(schema):
+        return []
+    walk = _Walk(is_known)
+    walk.visit(schema, path, 1, "", True)
+    if walk.total > SCHEMA_COST_MAX:
+        text = (
+            "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 "
+            "schema"
+        )
+        expensive = sorted(walk.expensive, key=lambda rule: -rule.cost)[:EXPENSIVE_MAX]
+        walk.faults += [FieldError(FORBIDDEN, rule.path, None, text) for rule in expensive]
+        name = f"{FIELD} estimated rule cost total for entire OpenAPIv3 schema"
+        text = _cost_text(name, walk.total, SCHEMA_COST_MAX)
+        walk.faults.append(FieldError(FORBIDDEN, path, None, text))
+    return walk.faults
+
+
+def _has_rules(schema: Object) -> bool:
+    if schema.get(FIELD):
+        return True
+    return any(_has_rules(inner) for _, inner in _nested(schema))
+
+
+def _nested(schema: Object) -> Iterator[tuple[str, Object]]:
+    for name, inner in (schema.get("properties") or {}).items():
+        yield f".properties[{name}]", inner
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            yield f".{word}", schema[word]
+
+
+class _Cost(NamedTuple):
+    path: str
+    cost: int
+
+
+class _Walk:
+    """Collects what is wrong with the rules of a schema and its parts."""
+
+    def __init__(self, is_known: bool) -> None:
+        self.is_known = is_known
+        self.faults: list[FieldError] = []
+        self.total = 0
+        self.count = 0
+        self.expensive: list[_Cost] = []
+
+    def visit(
+        self, schema: Object, path: str, count: int | None, uncorrelated: str, is_root: bool
+    ) -> None:
+        """`count`: how many values of the schema an object has at most, None where nothing bounds
+        it. `uncorrelated`: the path of the list around it whose items are not told apart."""
+        before = len(self.faults)
+        each = _size_max(schema)
+        below = None if count is None or each is None else min(count * each, MOST)
+        for name, inner in _nested(schema):
+            is_list = name == ".items" and schema.get("x-kubernetes-list-type") != "map"
+            inside = path if is_list else uncorrelated
+            is_resource = bool(inner.get("x-kubernetes-embedded-resource"))
+            self.visit(inner, path + name, below, inside, is_resource)
+        if not schema.get(FIELD):
+            return
+        self.count += len(schema[FIELD])
+        if self.count > RULES_MAX:
+            text = f"a schema must have at most {RULES_MAX} rules"
+            self.faults.append(FieldError(FORBIDDEN, f"{path}.{FIELD}", None, text))
+            return
+        for i, rule in enumerate(schema[FIELD]):
+            self.faults += _text_faults(rule, schema, f"{path}.{FIELD}[{i}]")
+        if len(self.faults) > before:
+            return
+        declared = declare(schema, is_root)
+        if declared is None:
+            text = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"  # noqa: E501
+            self.faults.append(FieldError(INVALID, f"{path}.{FIELD}", "", text))
+            return
+        for i, compiled in enumerate(compile_rules(schema, declared)):
+            at = f"{path}.{FIELD}[{i}]"
+            self._add(compiled, at, cardinality(declared) if count is None else count)
+            self._compare(compiled, at, uncorrelated)
+
+    def _add(self, compiled: Compiled, at: str, count: int) -> None:
+        """Adds errors of the compiler, and costs."""
+        rule, message = compiled.rule, compiled.message
+        given = _as_go(compiled.spec)
+        cost = min(rule.cost * count, MOST)
+        if rule.error is None:
+            self._bound(f"{at}.rule", "estimated rule cost", cost)
+        else:
+            self.faults.append(FieldError(INVALID, f"{at}.rule", given, rule.error))
+        if message is None:
+            return
+        if message.error is None:
+            self._bound(f"{at}.messageExpression", "estimated messageExpression cost", message.cost)
+        else:
+            self.faults.append(FieldError(INVALID, f"{at}.messageExpression", given, message.error))
+
+    def _bound(self, path: str, name: str, cost: int) -> None:
+        if cost > RULE_COST_MAX and not self.is_known:
+            text = _cost_text(name, cost, RULE_COST_MAX)
+            self.faults.append(FieldError(FORBIDDEN, path, None, text))
+        self.total = min(self.total + cost, MOST)
+        if cost >= SCHEMA_COST_MAX // 100:
+            self.expensive.append(_Cost(path, cost))
+
+    def _compare(self, compiled: Compiled, at: str, uncorrelated: str) -> None:
+        """Adds errors about the use of oldSelf."""
+        is_optional = compiled.spec.get("optionalOldSelf")
+        if compiled.rule.uses_old and uncorrelated:
+            text = (
+                "oldSelf cannot be used on the uncorrelatable portion of the schema within "
+                f"{uncorrelated}"
+            )
+            self.faults.append(FieldError(INVALID, f"{at}.rule", compiled.spec["rule"], text))
+        elif not compiled.rule.uses_old and is_optional is not None:
+            text = "may not be set if oldSelf is not used in rule"
+            self.faults.append(FieldError(INVALID, f"{at}.optionalOldSelf", is_optional, text))
+
+
+def _size_max(schema: Object) -> int | None:
+    """By which factor there may be more values of the parts of a schema than of itself."""
+    form, most = schema.get("type"), None
+    if form == "array":
+        most = schema.get("maxItems")
+    elif form == "object" and schema.get("additionalProperties") is not None:
+        most = schema.get("maxProperties")
+    else:
+        return 1
+    return None if most is None else max(most, 0)
+
+
+def _text_faults(rule: Object, schema: Object, at: str) -> Iterator[FieldError]:
+    text, message = rule.get("rule") or "", rule.get("message") or ""
+    if not text.strip():
+        yield FieldError(REQUIRED, f"{at}.rule", "", "rule is not specified")
+    elif message and not message.strip():
+        yield FieldError(INVALID, f"{at}.message", message, "must be non-empty if specified")
+    elif _has_line_breaks(message.strip()):
+        yield FieldError(INVALID, f"{at}.message", message, "must not contain line breaks")
+    elif _has_line_breaks(text.strip()) and not message.strip():
+        said = "message must be specified if rule contains line breaks"
+        yield FieldError(REQUIRED, f"{at}.message", "", said)
+    expression = rule.get("messageExpression") or ""
+    if expression and not expression.strip():
+        said = "messageExpression must be non-empty if specified"
+        yield FieldError(REQUIRED, f"{at}.messageExpression", "", said)
+    reason = rule.get("reason")
+    if reason is not None and reason not in REASONS:
+        yield unsupported(f"{at}.reason", reason, REASONS)
+    path = rule.get("fieldPath") or ""
+    at = f"{at}.fieldPath"
+    if path and not path.strip():
+        yield FieldError(INVALID, at, path, "must be non-empty if specified")
+    if _has_line_breaks(path):
+        yield FieldError(INVALID, at, path, "must not contain line breaks")
+    if path:
+        try:
+            field_path(path, schema)
+        except BadPathError:
+            yield FieldError(INVALID, at, path, "must be a valid path")
+
+
+def _has_line_breaks(text: str) -> bool:
+    return "\n" in text or "\r" in text
+
+
+def _as_go(rule: Object) -> Object:
+    """The rule as upstream's messages have it."""
+    return {
+        "Rule": rule.get("rule") or "",
+        "Message": rule.get("message") or "",
+        "MessageExpression": rule.get("messageExpression") or "",
+        "Reason": rule.get("reason"),
+        "FieldPath": rule.get("fieldPath") or "",
+        "OptionalOldSelf": rule.get("optionalOldSelf"),
+    }
+
+
+def _cost_text(name: str, cost: int, limit: int) -> str:
+    factor = cost / limit
+    if factor > 100:
+        shown = "more than 100x"
+    else:
+        shown = f"{factor:f}x" if factor < 1.5 else f"{factor:.1f}x"
+    return f"{name} exceeds budget by factor of {shown} {_ADVICE}"
