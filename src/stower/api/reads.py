@@ -89,7 +89,7 @@ def _snapshot(call: Call, options: ListOptions) -> tuple[dict[str, Record], int,
         options.match == "Exact" or (options.limit and options.match != "NotOlderThan")
     ):
         revision = options.revision
-    records = collection.records_at(revision)
+    records = None if revision < store.compacted else collection.records_at(revision)
     if records is None:
         if options.token:
             assert after is not None

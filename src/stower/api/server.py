@@ -172,6 +172,7 @@ class Api:
 
     def handle(self, request: Request) -> Response | Watch:
         """Answers a request. An ApiError becomes the Status of the response."""
+        self.store.compact(request.now_ns)
         try:
             response = self._dispatch(request)
         except ApiError as error:

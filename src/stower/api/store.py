@@ -34,6 +34,8 @@ UPDATES_FACTOR: Final = 1.25  # what is there may still be worked with
 STATUS_ALLOWANCE: Final = 4 * 1024
 STATUSES_BYTES: Final = 8 * 1024 * 1024  # what all statuses of a full namespace may grow by
 SERVER_ALLOWANCE: Final = 64 * 1024
+# What upstream compacts etcd by: lists as of a revision are good for one to two of them.
+COMPACTION_NS: Final = 5 * 60 * 10**9
 _EVENT_BYTES: Final = 400  # beside the record's own bytes, roughly
 _LABEL_BYTES: Final = 250  # of a label, decoded
 
@@ -202,6 +204,24 @@ class Store:
         self.pending: list[tuple[Collection, Event]] = []
         self.visible = 1  # nothing after this revision may be shown
         self.forgotten = 0
+        self.compacted = 0  # no list is as of an earlier revision; watches may go back further
+        self._marked = 0  # the revision at the last compaction
+        self._marked_ns: int | None = None
+
+    def compact(self, now_ns: int) -> None:
+        """Forgets, every COMPACTION_NS, what lists were before the compaction before.
+
+        Called with the time of each request, before it is carried out: nothing is written between
+        requests. Source: apiserver pkg/storage/etcd3/compact.go.
+        """
+        if self._marked_ns is None:
+            self._marked, self._marked_ns = self.visible, now_ns
+            return
+        turns = (now_ns - self._marked_ns) // COMPACTION_NS
+        if turns > 0:
+            self.compacted = self._marked if turns == 1 else self.visible
+            self._marked = self.visible
+            self._marked_ns += turns * COMPACTION_NS
 
     def collection(self, name: tuple[str, str]) -> Collection:
         """The collection of a resource, made when first asked for."""
