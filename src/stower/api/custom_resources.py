@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from stower.api.custom_openapi import published
 from stower.api.custom_rules import Part, rule_faults, rules_of
 from stower.api.custom_schema import (
     UNKNOWN,
     list_faults,
     pruned,
-    published,
     type_of,
     undocumented,
     unknown,
@@ -90,6 +90,9 @@ class CustomVersion:
         parts = version.get("subresources") or {}
         self.has_status = "status" in parts
         self.scale: Object | None = parts.get("scale")
+        self.selectable: list[str] = [
+            field["jsonPath"] for field in version.get("selectableFields") or ()
+        ]
         meta = registry.schema.type_of("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
         self._meta = meta
         self.type = type_of(self.schema, meta)
@@ -192,11 +195,20 @@ class CustomVersion:
                 cells.append(value)
         return cells
 
-    def published(self, prefix: str) -> Object:
+    def published(self, prefix: str, v2: bool) -> Object:
         """The schema as OpenAPI documents have it."""
         group, _, version = self.api_version.rpartition("/")
-        return published(self.schema, prefix, {"group": group, "version": version,
-                                               "kind": self.kind})  # fmt: skip
+        gvk = {"group": group, "version": version, "kind": self.kind}
+        return published(self.schema, prefix, gvk, self.selectable, v2)
+
+    def select_text(self, item: Object, field: str) -> str:
+        """Returns the text of a stored object's field that objects can be selected by."""
+        shown: Any = self.show(item) if self.converts else item
+        for name in field.split("."):
+            shown = shown.get(name) if isinstance(shown, dict) else None
+        if isinstance(shown, bool):
+            return "true" if shown else "false"
+        return "" if shown is None or isinstance(shown, dict | list) else str(shown)
 
 
 def _body(item: Object) -> Object:

@@ -440,17 +440,3 @@ def list_faults(schema: Object, value: Any, path: str) -> Iterator[FieldError]:
                     yield FieldError(DUPLICATE, f"{path}[{i}]", own)
                 seen.append(own)
             yield from list_faults(items, item, f"{path}[{i}]")
-
-
-def published(schema: Object, prefix: str, kind: Object) -> Object:
-    """The schema as an OpenAPI document has it, with the fields that all objects have."""
-    made = copy.deepcopy(schema)
-    made.setdefault("type", "object")
-    properties = dict(made.get("properties") or {})
-    properties["apiVersion"] = {"type": "string"}
-    properties["kind"] = {"type": "string"}
-    reference = f"{prefix}io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-    properties["metadata"] = {"$ref": reference}
-    made["properties"] = properties
-    made["x-kubernetes-group-version-kind"] = [kind]
-    return made

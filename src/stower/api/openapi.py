@@ -7,6 +7,7 @@ registry and served from memory from then on.
 import hashlib
 from typing import Any, Final
 
+from stower.api.custom_openapi import OBJECT_META, OBJECT_META_TEXTS
 from stower.api.openapi_protobuf import MEDIA_TYPE, document
 from stower.api.registry import Registry, Resource
 from stower.api.requests import JSON, Response, encode
@@ -80,7 +81,13 @@ class Documents:
     # Types
 
     def _schema(self, name: str, prefix: str) -> Object:
-        schema: Object = _prefixed(self.registry.schema.definitions[name], prefix)
+        defined = self.registry.schema.definitions[name]
+        if name == OBJECT_META:
+            texts = OBJECT_META_TEXTS
+            fields = {n: {**field, "description": texts[n]} if n in texts else field
+                      for n, field in defined["properties"].items()}  # fmt: skip
+            defined = {**defined, "properties": fields}
+        schema: Object = _prefixed(defined, prefix)
         if name in self._kinds:
             schema = {**schema, GVK: self._kinds[name]}
         return schema
@@ -96,7 +103,7 @@ class Documents:
         definitions = {name: self._schema(name, V2) for name in names}
         for resource in self.registry.resources():
             if resource.custom is not None:
-                definitions[resource.custom.definition] = resource.custom.published(V2)
+                definitions[resource.custom.definition] = resource.custom.published(V2, True)
         return {
             "swagger": "2.0",
             "info": self._info(),
@@ -118,8 +125,8 @@ class Documents:
                 continue
             paths |= _paths(resource, V3)
             if resource.custom is not None:
-                schemas[resource.custom.definition] = resource.custom.published(V3)
-                self._reach("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", schemas)
+                schemas[resource.custom.definition] = resource.custom.published(V3, False)
+                self._reach(OBJECT_META, schemas)
             elif resource.type is not None:
                 self._reach(resource.type.name, schemas)
                 listed = f"{resource.type.name}List"

@@ -5,6 +5,7 @@ from stower.api.requests import ListOptions
 from stower.api.selectors import (
     FieldRequirement,
     Selector,
+    check_custom_fields,
     check_fields,
     matches,
     parse_fields,
@@ -16,7 +17,7 @@ from stower.api.store import Record
 class Selection:
     """A namespace, a name, a label selector and a field selector; an empty one selects all."""
 
-    __slots__ = ("fields", "labels", "name", "namespace")
+    __slots__ = ("custom", "fields", "labels", "name", "namespace")
 
     def __init__(self, resource: Resource, namespace: str, name: str, options: ListOptions) -> None:
         """Raises ApiError 400 for selectors that cannot be parsed or fields that are not served."""
@@ -24,9 +25,13 @@ class Selection:
         self.labels: Selector = parse_labels(options.labels) if options.labels else ()
         self.fields: tuple[FieldRequirement, ...] = ()
         self.name = name
+        self.custom = resource.custom  # whose versions have fields of their own
         if options.fields:
             self.fields = parse_fields(options.fields)
-            check_fields(self.fields, resource.key, resource.group)
+            if resource.custom is not None:
+                check_custom_fields(self.fields, resource.custom.selectable, resource.namespaced)
+            else:
+                check_fields(self.fields, resource.key, resource.group)
 
     def __bool__(self) -> bool:
         """Whether the selection leaves any object out."""
@@ -46,6 +51,8 @@ class Selection:
                 found = record.key.rpartition("/")[2]
             elif field == "metadata.namespace":
                 found = record.key.rpartition("/")[0]
+            elif self.custom is not None:
+                found = self.custom.select_text(record.decode(), field)
             else:
                 found = record.fields.get(field, "")
             if (found == value) != equal:

@@ -370,3 +370,16 @@ def check_fields(
             f'{go_quote(field)} is not a known field selector: only "metadata.name", '
             '"metadata.namespace"'
         )
+
+
+def check_custom_fields(
+    requirements: tuple[FieldRequirement, ...], paths: list[str], namespaced: bool
+) -> None:
+    """Raise ApiError 400 for a field that custom resources cannot be selected by. `paths`: of the
+    definition. Source: apiextensions-apiserver pkg/apiserver/conversion/converter.go."""
+    known = {"metadata.name", *(path.removeprefix(".") for path in paths)}
+    if namespaced:
+        known.add("metadata.namespace")
+    for field, _, _ in requirements:
+        if field not in known:
+            raise bad_request(f"{NOT_SUPPORTED}{field}")

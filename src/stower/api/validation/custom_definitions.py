@@ -6,8 +6,17 @@ Source: apiextensions-apiserver pkg/apis/apiextensions/validation/validation.go,
 from collections.abc import Iterator
 from typing import Any, Final
 
+from stower.api.custom_rules import BadPathError, field_path
 from stower.api.custom_schema import pattern_faults
-from stower.api.errors import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, FieldError, unsupported
+from stower.api.errors import (
+    DUPLICATE,
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    TOO_MANY,
+    FieldError,
+    unsupported,
+)
 from stower.api.validation.schema_rules import rule_faults
 from stower.model import names as name_rules
 
@@ -25,6 +34,12 @@ KEEPS_UNKNOWN: Final = (
 )
 IMMUTABLE: Final = "field is immutable"
 DEPTH_MAX: Final = 60
+SELECTABLE_MAX: Final = 8
+SELECTABLE_TYPES: Final = ("string", "boolean", "integer")
+NOT_SELECTABLE: Final = (
+    "must point to a field of type string, boolean or integer. Enum string fields and strings "
+    "with formats are allowed."
+)
 
 
 def new_faults(item: Object) -> Iterator[FieldError]:
@@ -145,11 +160,40 @@ def _version_faults(versions: list[Object], known: dict[str, Object]) -> Iterato
             if not structural:  # which bounds the depth
                 yield from pattern_faults(schema, at)
                 yield from rule_faults(schema, at, known.get(names[i]) == schema)
+            paths = [field.get("jsonPath") or "" for field in version.get("selectableFields") or ()]
+            yield from _selectable_faults(paths, schema, f"spec.versions[{i}].selectableFields")
     if len(set(names)) < len(names):
         yield FieldError(INVALID, "spec.versions", names, "must contain unique version names")
     if sum(bool(v.get("storage")) for v in versions) != 1:
         text = "must have exactly one version marked as storage version"
         yield FieldError(INVALID, "spec.versions", names, text)
+
+
+def _selectable_faults(paths: list[str], schema: Object, at: str) -> Iterator[FieldError]:
+    for i, path in enumerate(paths):
+        where = f"{at}[{i}].jsonPath"
+        if not path:
+            yield FieldError(REQUIRED, where)
+            continue
+        try:
+            if "[" in path:
+                raise BadPathError("array notation is not allowed")
+            field_path(path, schema)
+        except BadPathError as error:
+            yield FieldError(INVALID, where, path, f"is an invalid path: {error}")
+            continue
+        inner = schema
+        for name in path[1:].split("."):
+            inner = (inner.get("properties") or {}).get(name) or inner["additionalProperties"]
+        if path.startswith(".metadata"):
+            yield FieldError(INVALID, where, path, "must not point to fields in metadata")
+        if inner.get("type") not in SELECTABLE_TYPES:
+            yield FieldError(INVALID, where, path, NOT_SELECTABLE)
+        if path in paths[:i]:
+            yield FieldError(DUPLICATE, where, path)
+    if len(set(paths)) > SELECTABLE_MAX:
+        text = f"must have at most {SELECTABLE_MAX} items"
+        yield FieldError(TOO_MANY, at, len(set(paths)), text)
 
 
 def _conversion_faults(spec: Object) -> Iterator[FieldError]:
