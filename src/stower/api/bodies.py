@@ -70,7 +70,19 @@ def read_object(call: Call, options: WriteOptions) -> tuple[Object, tuple[str, .
     check_kind(call, item, resource.kind, resource.api_version)
     name = f'{item["kind"]} in version "{item["apiVersion"].rpartition("/")[2]}"'
     prefix = f"{name} cannot be handled as a {resource.kind}: "
-    return cleaned(call, item, options, prefix, call.request.body, len(item) - sent)
+    repeated = yaml_fault(call)
+    if repeated and options.validation == "Strict":
+        raise bad_request(f"{prefix}strict decoding error: {repeated}")
+    made, found = cleaned(call, item, options, prefix, call.request.body, len(item) - sent)
+    if repeated and options.validation != "Ignore":
+        found = (repeated, *found)
+    return made, found
+
+
+def yaml_fault(call: Call) -> str:
+    """What is wrong with a body that was YAML and has keys twice, or nothing."""
+    repeated = call.request.repeated_keys
+    return "\n  ".join(("yaml: unmarshal errors:", *repeated)) if repeated else ""
 
 
 def parse_object(body: bytes, kind: str) -> Object:
@@ -174,7 +186,11 @@ def cleaned(
     """
     resource = call.resource
     if resource.custom is not None:
-        read: tuple[Object, tuple[str, ...]] = resource.custom.read(item, options, prefix)
+        repeated: list[str] = []
+        if options.validation != "Ignore" and body and may_repeat(body, count_keys(item) - added):
+            repeated = [f'duplicate field "{path}"' for path in duplicate_fields(body)]
+        read: tuple[Object, tuple[str, ...]]
+        read = resource.custom.read(item, options, prefix, repeated)
         return read
     kind = resource.type
     assert kind is not None

@@ -8,7 +8,7 @@ apiextensions-apiserver pkg/apiserver/customresource_handler.go, Kubernetes 1.36
 
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from stower.api.custom_openapi import published
@@ -120,9 +120,10 @@ class CustomVersion:
         )
 
     def read(
-        self, item: Object, options: WriteOptions, prefix: str
+        self, item: Object, options: WriteOptions, prefix: str, repeated: Iterable[str] = ()
     ) -> tuple[Object, tuple[str, ...]]:
-        """The object as it is kept, without kind and apiVersion; and warnings."""
+        """The object as it is kept, without kind and apiVersion; and warnings. `repeated`: of
+        fields that the body has twice."""
         meta = item.get("metadata")
         reading = Reading()
         try:
@@ -137,6 +138,7 @@ class CustomVersion:
                 found = [f'unknown field "metadata.{name}"' for name in names]
             if not self.keeps_unknown:
                 found += [f'unknown field "{path}"' for path in unknown(self.schema, body)]
+            found = [*repeated, *found]
             if found and options.validation == "Strict":
                 raise bad_request(f"{prefix}strict decoding error: {', '.join(found)}")
         kept = copy.deepcopy(body) if self.keeps_unknown else pruned(self.schema, body)

@@ -17,6 +17,7 @@ from stower.api.bodies import (
     may_repeat,
     media_type,
     parse_json,
+    yaml_fault,
 )
 from stower.api.calls import Call
 from stower.api.errors import (
@@ -236,6 +237,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
     except ValueError as error:
         raise bad_request(f"error decoding YAML: {error}") from None
     _check_apply(call, config)
+    twice = _repeated_keys(call, options)
     kind = resource.type
     assert kind is not None
     sent = config
@@ -258,9 +260,8 @@ def apply(call: Call, options: WriteOptions) -> Response:
         item, warnings = cleaned(call, config, options, "")
         fields = managed_fields.applied_fields(kind, config)
         wanted = frozenset(p for p in fields if p[0] not in reset) - managed_fields.IGNORED
-        return create_object(
-            call, item, options, warnings, {manager: fields_v1.Entry(call.now, wanted)}
-        )
+        owners = {manager: fields_v1.Entry(call.now, wanted)}
+        return create_object(call, item, options, (*twice, *warnings), owners)
     old = call.decode(record)
     applied = dict(config.items())
     meta = dict(applied.get("metadata") or {})
@@ -287,12 +288,22 @@ def apply(call: Call, options: WriteOptions) -> Response:
     if before.get(manager) and before[manager].fields == managers[manager].fields:
         time = before[manager].time
     managers[manager] = fields_v1.Entry(time, managers[manager].fields)
-    found: list[str] = []
     try:
         item, more = cleaned(call, merged, options, "")
     except ApiError as error:
         raise bad_request(f"failed to create typed patch object: {error.message}") from None
-    return change(call, record, lambda _: item, options, (*found, *more), managers=managers)
+    return change(call, record, lambda _: item, options, (*twice, *more), managers=managers)
+
+
+def _repeated_keys(call: Call, options: WriteOptions) -> list[str]:
+    """Warnings of keys that an applied YAML has twice. Raises ApiError 400."""
+    fault = yaml_fault(call)
+    if not fault or options.validation == "Ignore":
+        return []
+    fault = f"error converting YAML to JSON: {fault}"
+    if options.validation == "Strict":
+        raise bad_request(f"error strict decoding YAML: {fault}")
+    return [fault]
 
 
 def _check_typed(call: Call, kind: Type, config: Object) -> None:

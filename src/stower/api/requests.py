@@ -59,6 +59,7 @@ class Request:
     user_agent: str = ""
     server: str = "127.0.0.1"  # host and port that the client used
     info: RequestInfo = field(default=UNREAD, repr=False)
+    repeated_keys: tuple[str, ...] = ()  # of a body that was YAML, in the words of its reader
     impersonator: UserInfo | None = field(init=False, default=None)  # whose request it was
     decision: str = field(init=False, default="")  # the authorizer's: allow, forbid, or none yet
 

@@ -12,6 +12,7 @@ import yaml
 from stower.api.errors import ApiError, bad_request
 
 YAML_DEPTH_MAX: Final = 100
+FAULTS_MAX: Final = 100  # that are told; arbitrary
 # A definition of the largest size has some 50,000 in YAML. Each takes half a KiB and some 20 µs.
 YAML_VALUES_MAX: Final = 100_000
 # What go-yaml reads as something else than text, beyond what PyYAML does.
@@ -20,10 +21,42 @@ _OTHER: Final = re.compile(
 )
 
 
-def from_yaml(body: bytes) -> bytes:
+class _Keys:
+    """Finds keys that a map of a YAML text has twice, in the words of go-yaml."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        # Of each collection around: the keys of a map, None for a list.
+        self._maps: list[set[str] | None] = []
+        self._is_key: list[bool] = []
+
+    def see(self, event: Any) -> None:
+        """Takes one event of the parser."""
+        if isinstance(event, yaml.CollectionEndEvent):
+            self._maps.pop()
+            self._is_key.pop()
+            return
+        if not isinstance(event, yaml.NodeEvent):
+            return
+        keys = self._maps[-1] if self._maps else None
+        if keys is not None:
+            if self._is_key[-1] and isinstance(event, yaml.ScalarEvent):
+                if event.value in keys and len(self.faults) < FAULTS_MAX:
+                    mark: Any = event.start_mark
+                    text = f'line {mark.line + 1}: key "{event.value}" already set in map'
+                    self.faults.append(text)
+                keys.add(event.value)
+            self._is_key[-1] = not self._is_key[-1]
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._maps.append(set() if isinstance(event, yaml.MappingStartEvent) else None)
+            self._is_key.append(True)
+
+
+def from_yaml(body: bytes, faults: list[str] | None = None) -> bytes:
     """The body as JSON; JSON is YAML too, and quicker read as it is. Raises ApiError 400.
 
-    Without aliases, which can make a small text a huge value, and not deep.
+    Without aliases, which can make a small text a huge value, and not deep. `faults` fills with
+    keys that are there twice, of which the last value counts.
     """
     if body.lstrip()[:1] in (b"{", b"["):
         try:
@@ -33,9 +66,11 @@ def from_yaml(body: bytes) -> bytes:
             pass
     try:
         depth = values = 0
+        keys = _Keys()
         for event in yaml.parse(body, Loader=yaml.CSafeLoader):
             if isinstance(event, yaml.AliasEvent):
                 raise bad_request("error converting YAML to JSON: aliases are not accepted")
+            keys.see(event)
             values += isinstance(event, yaml.NodeEvent)
             if values > YAML_VALUES_MAX:
                 text = f"the body has more than {YAML_VALUES_MAX} values in YAML; send it as JSON"
@@ -46,6 +81,8 @@ def from_yaml(body: bytes) -> bytes:
                 raise bad_request(
                     f"error converting YAML to JSON: nested more than {YAML_DEPTH_MAX} levels deep"
                 )
+        if faults is not None:
+            faults += keys.faults
         return msgspec.json.encode(yaml.load(body, Loader=yaml.CSafeLoader))
     except ApiError:
         raise

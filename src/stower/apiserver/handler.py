@@ -10,7 +10,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -70,6 +70,7 @@ class Received:
     acting: UserInfo | None = None
     impersonation: Headers = ()
     decision: str = ""
+    repeated_keys: list[str] = field(default_factory=list)  # of a YAML body
 
 
 def _client_of(user: UserInfo) -> str:
@@ -146,8 +147,13 @@ class Handler:
         task.add_done_callback(on_end)
 
     async def _read_in_thread(self, connection: Connection, message: Message) -> None:
+        received: Received = message.context
+
+        def read(text: bytes) -> bytes:
+            return from_yaml(text, received.repeated_keys)
+
         try:
-            body = await self._in_turn(connection, message, from_yaml, bytes(message.body))
+            body = await self._in_turn(connection, message, read, bytes(message.body))
         except ApiError as error:
             self._refuse(connection, message, error)
             return
@@ -303,7 +309,7 @@ class Handler:
             if media == PROTOBUF:
                 body, content_type = self._from_protobuf(body), JSON
             elif media in (YAML, APPLY_PATCH):
-                body = from_yaml(body) if body else body
+                body = from_yaml(body, received.repeated_keys) if body else body
                 content_type = JSON if media == YAML else content_type
         return Request(
             message.method,
@@ -318,6 +324,7 @@ class Handler:
             message.header(b"user-agent"),
             message.header(b"host"),
             received.info,
+            repeated_keys=tuple(received.repeated_keys),
         )
 
     def _from_protobuf(self, body: bytes) -> bytes:
