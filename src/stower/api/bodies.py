@@ -1,6 +1,5 @@
 """Decodes request bodies from JSON into typed objects, with the error texts of Go's decoder."""
 
-import json
 import re
 from typing import Any, Final
 
@@ -12,8 +11,9 @@ from stower.api.calls import Call
 from stower.api.defaults import TIMED
 from stower.api.errors import ApiError, bad_request
 from stower.api.go_json import decoding_error
-from stower.api.requests import JSON, WriteOptions
-from stower.api.schema import BadValueError, CleanValue, Reading, Type, unknown_fields
+from stower.api.requests import JSON, Request, WriteOptions
+from stower.api.schema import BadValueError, CleanValue, Reading, Type
+from stower.api.strict_json import read_pairs, strict_faults
 
 Object = dict[str, Any]
 DEPTH_MAX: Final = 1_000  # msgspec gives up a little above
@@ -65,24 +65,22 @@ def read_object(call: Call, options: WriteOptions) -> tuple[Object, tuple[str, .
     """The object of a request's body, cleaned, with defaults; and warnings."""
     check_media(call)
     resource = call.resource
-    item = parse_object(call.request.body, resource.kind)
+    item = parse_request(call.request, resource.kind)
     sent = len(item)
     check_kind(call, item, resource.kind, resource.api_version)
     name = f'{item["kind"]} in version "{item["apiVersion"].rpartition("/")[2]}"'
     prefix = f"{name} cannot be handled as a {resource.kind}: "
-    repeated = yaml_fault(call)
-    if repeated and options.validation == "Strict":
-        raise bad_request(f"{prefix}strict decoding error: {repeated}")
-    made, found = cleaned(call, item, options, prefix, call.request.body, len(item) - sent)
-    if repeated and options.validation != "Ignore":
-        found = (repeated, *found)
-    return made, found
+    return cleaned(call, item, options, prefix, call.request.body, len(item) - sent)
 
 
-def yaml_fault(call: Call) -> str:
-    """What is wrong with a body that was YAML and has keys twice, or nothing."""
-    repeated = call.request.repeated_keys
-    return "\n  ".join(("yaml: unmarshal errors:", *repeated)) if repeated else ""
+def parse_request(request: Request, kind: str) -> Object:
+    """The body of a request, which must be an object. Raises ApiError 400."""
+    if why := request.yaml_faults[0]:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): {why} "
+            f"({_summary(request.body)})"
+        )
+    return parse_object(request.body, kind)
 
 
 def parse_object(body: bytes, kind: str) -> Object:
@@ -145,7 +143,7 @@ def check_kind(call: Call, item: Object, kind: str, api_version: str) -> None:
 def read_unstored(call: Call, kind: str, api_version: str) -> Object:
     """The body of a request whose kind is not kept, checked against its type, as it was sent."""
     check_media(call)
-    item = parse_object(call.request.body, kind)
+    item = parse_request(call.request, kind)
     check_kind(call, item, kind, api_version)
     check_shape(call, item, kind, api_version)
     return item
@@ -165,7 +163,7 @@ def check_shape(
         raise bad_request(f"{prefix}{error}") from None
     if not reading.unknown or options is None or options.validation == "Ignore":
         return ()
-    found = tuple(f'unknown field "{path}"' for path in unknown_fields(form, item))
+    found = tuple(strict_faults(item, form))
     if options.validation == "Strict":
         raise bad_request(f"{prefix}strict decoding error: {', '.join(found)}")
     return found
@@ -187,8 +185,10 @@ def cleaned(
     resource = call.resource
     if resource.custom is not None:
         repeated: list[str] = []
-        if options.validation != "Ignore" and body and may_repeat(body, count_keys(item) - added):
-            repeated = [f'duplicate field "{path}"' for path in duplicate_fields(body)]
+        if options.validation != "Ignore" and body:
+            repeated = _yaml_repeats(call, options)
+            if not repeated and may_repeat(body, count_keys(item) - added):
+                repeated = strict_faults(read_pairs(body), None)
         read: tuple[Object, tuple[str, ...]]
         read = resource.custom.read(item, options, prefix, repeated)
         return read
@@ -207,16 +207,31 @@ def cleaned(
     made.pop("apiVersion", None)
     found: list[str] = []
     if options.validation != "Ignore":
-        if reading.unknown:
-            found = [f'unknown field "{path}"' for path in unknown_fields(kind, item)]
-        if body and may_repeat(body, reading.keys - added):
-            found += [f'duplicate field "{path}"' for path in duplicate_fields(body)]
+        if body and (reading.unknown or may_repeat(body, reading.keys - added)):
+            found = strict_faults(read_pairs(body), kind)
+        elif reading.unknown:
+            found = strict_faults(item, kind)
+        if body:
+            found = [*_yaml_repeats(call, options), *found]
         if found and options.validation == "Strict":
             raise bad_request(f"{prefix}strict decoding error: {', '.join(found)}")
     if (timed := TIMED.get(resource.key)) is not None:
         timed(made, call.now)
     converter = conversion.into_store(resource)
     return (converter(made) if converter is not None else made), tuple(found)
+
+
+def _yaml_repeats(call: Call, options: WriteOptions) -> list[str]:
+    """What a strict reader of YAML has against the keys of a body."""
+    repeats = call.request.yaml_faults[1]
+    if not repeats:
+        return []
+    return [repeats] if options.validation == "Strict" else yaml_warnings(repeats)
+
+
+def yaml_warnings(fault: str) -> list[str]:
+    """The lines of a fault of YAML, each a warning. Source: parseYAMLWarnings."""
+    return [line.strip() for line in fault.split("\n")[1:]]
 
 
 def _known_spec(kind: Type, spec: Object, reading: Reading) -> Object | CleanValue:
@@ -262,34 +277,3 @@ def count_keys(value: Any) -> int:
     if type(value) is list:
         return sum(map(count_keys, value))
     return 0
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """An object with the keys that it has twice."""
-
-
-def duplicate_fields(body: bytes) -> list[str]:
-    """The paths of keys that an object has more than once."""
-    try:
-        value = json.loads(body, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError):
-        return []
-    found: list[str] = []
-    _duplicates(value, "", found)
-    return found
-
-
-def _duplicates(value: Any, path: str, found: list[str]) -> None:
-    if isinstance(value, _Pairs):
-        seen: set[str] = set()
-        told: set[str] = set()
-        for name, inner in value:
-            where = f"{path}.{name}" if path else name
-            if name in seen and name not in told:
-                told.add(name)
-                found.append(where)
-            seen.add(name)
-            _duplicates(inner, where, found)
-    elif isinstance(value, list):
-        for i, inner in enumerate(value):
-            _duplicates(inner, f"{path}[{i}]", found)

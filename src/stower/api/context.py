@@ -6,6 +6,7 @@ Must not know requests or the operations themselves.
 import weakref
 from typing import Any
 
+from stower.api.go_order import GoOrder
 from stower.api.identifiers import Identifiers
 from stower.api.openapi import Documents
 from stower.api.rbac import Rbac
@@ -27,8 +28,8 @@ class Context:
     """
 
     __slots__ = (
-        "_documents", "_skeletons", "admission_plugins", "feeds", "identifiers", "rbac",
-        "registry", "store", "tokens",
+        "_documents", "_skeletons", "admission_plugins", "feeds", "go_order", "identifiers",
+        "rbac", "registry", "store", "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +42,7 @@ class Context:
         admission_plugins: frozenset[str],
     ) -> None:
         self.registry = registry
+        self.go_order = GoOrder(registry.tables["protobuf"])
         self.store = store
         self.rbac = rbac
         self.identifiers = identifiers

@@ -33,7 +33,6 @@ _WORDS: Final = {
 }
 OMITTED: Final = object()  # a value that its error leaves out
 _WITHOUT_VALUE: Final = (REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL)
-OMITTED: Final = object()  # stands for a value that the message does not show
 
 
 class FieldError(NamedTuple):

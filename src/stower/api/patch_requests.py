@@ -4,6 +4,7 @@ The forms are JSON patch, JSON merge patch, strategic merge patch and server-sid
 apiserver pkg/endpoints/handlers/patch.go, Kubernetes 1.36.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,11 +14,10 @@ from stower.api import conversion, fields_v1, managed_fields
 from stower.api.bodies import (
     cleaned,
     count_keys,
-    duplicate_fields,
     may_repeat,
     media_type,
     parse_json,
-    yaml_fault,
+    yaml_warnings,
 )
 from stower.api.calls import Call
 from stower.api.errors import (
@@ -29,6 +29,7 @@ from stower.api.errors import (
     invalid,
     unsupported_media_type,
 )
+from stower.api.go_order import touched_by_merge, touched_by_operations
 from stower.api.patches import (
     OPERATIONS_MAX,
     BadPatchError,
@@ -49,6 +50,7 @@ from stower.api.requests import (
     write_options,
 )
 from stower.api.schema import BadValueError, Reading, Type, unknown_fields
+from stower.api.strict_json import read_pairs, record_faults, strict_faults
 from stower.api.writes import (
     Transform,
     call_invalid,
@@ -88,27 +90,7 @@ def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Trans
     The list fills with warnings when that is done.
     """
     body = call.request.body
-    try:
-        change = parse_json(body)
-    except ValueError as error:
-        raise bad_request(f"error decoding patch: {error}") from None
-    if form == JSON_PATCH:
-        if not isinstance(change, list) or not all(isinstance(c, dict) for c in change):
-            found = "object" if isinstance(change, dict) else "value"
-            raise bad_request(
-                f"error decoding patch: json: cannot unmarshal {found} into Go value of type "
-                "[]handlers.jsonPatchOp"
-            )
-        if len(change) > OPERATIONS_MAX:
-            text = (
-                f"The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, "
-                f"got {len(change)}"
-            )
-            raise ApiError(413, "RequestEntityTooLarge", text)
-    elif not isinstance(change, dict):
-        raise bad_request(
-            "json: cannot unmarshal array into Go value of type map[string]interface {}"
-        )
+    change = _read_change(body, form)
     resource = call.resource
     warnings: list[str] = []
     strategically = form == STRATEGIC_PATCH
@@ -143,9 +125,13 @@ def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Trans
             quick = None if faults else _cleaned_status(call, shown, patched)
             if quick is not None:
                 return _named(call, quick)
-            item, more = _cleaned(call, patched, options, faults)
+            item, more = _cleaned(
+                call, patched, options, faults, lambda: _patched_text(call, patched, change)
+            )
         except ApiError as error:
-            text = go_text(change) if strategically else _encode(patched).decode()
+            text = go_text(change)
+            if not strategically:
+                text = _patched_text(call, patched, change)
             fault = FieldError(INVALID, "patch", text, error.message)
             raise invalid("", "", "", [fault]) from None
         warnings[:] = more
@@ -154,26 +140,73 @@ def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Trans
     return transform, warnings
 
 
+def _read_change(body: bytes, form: str) -> Any:
+    """The patch of a body. Raises ApiError 400 or 413."""
+    try:
+        change = parse_json(body)
+    except ValueError as error:
+        prefix = "" if form == STRATEGIC_PATCH else "error decoding patch: "
+        raise bad_request(f"{prefix}{error}") from None
+    if change is None:
+        return [] if form == JSON_PATCH else {}
+    found = {dict: "object", list: "array", str: "string", bool: "bool"}.get(type(change), "number")
+    if form == JSON_PATCH:
+        if not isinstance(change, list) or not all(isinstance(c, dict) for c in change):
+            what, into = found, "[]handlers.jsonPatchOp"
+            if isinstance(change, list):
+                what, into = "value", "handlers.jsonPatchOp"
+            text = f"json: cannot unmarshal {what} into Go value of type {into}"
+            raise bad_request(f"error decoding patch: {text}")
+        if len(change) > OPERATIONS_MAX:
+            text = (
+                f"The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, "
+                f"got {len(change)}"
+            )
+            raise ApiError(413, "RequestEntityTooLarge", text)
+    elif not isinstance(change, dict):
+        prefix = "" if form == STRATEGIC_PATCH else "error decoding patch: "
+        text = f"json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"{prefix}{text}")
+    return change
+
+
+def _patched_text(call: Call, patched: Object, change: Any) -> str:
+    """The patched object as upstream's library leaves it."""
+    kind = call.resource.type if call.resource.custom is None else None
+    order = call.context.go_order
+    if isinstance(change, list):
+        new = [operation.get("value") for operation in change]
+        return order.text(patched, kind, touched_by_operations(change), new)
+    return order.text(patched, kind, touched_by_merge(change), [])
+
+
 def _faults_of(body: bytes, change: Any, form: str, options: WriteOptions) -> list[str]:
     """What a strict reader has against the patch itself."""
     if options.validation == "Ignore":
         return []
-    found = []
-    if may_repeat(body, count_keys(change)):
-        found = [f'duplicate field "{path}"' for path in duplicate_fields(body)]
+    repeats = may_repeat(body, count_keys(change))
     if form != JSON_PATCH:
-        return found
-    for i, operation in enumerate(change):
-        found += [f'unknown field "[{i}].{n}"' for n in operation if n not in OPERATION_FIELDS]
-    return [f"json patch {text}" for text in found]
+        return strict_faults(read_pairs(body), None) if repeats else []
+    if repeats or any(name not in OPERATION_FIELDS for operation in change for name in operation):
+        return [f"json patch {text}" for text in record_faults(read_pairs(body), OPERATION_FIELDS)]
+    return []
 
 
 def _cleaned(
-    call: Call, patched: Object, options: WriteOptions, faults: list[str]
+    call: Call,
+    patched: Object,
+    options: WriteOptions,
+    faults: list[str],
+    text: Callable[[], str],
 ) -> tuple[Object, list[str]]:
-    """The patched object as its type reads it, and warnings. Raises ApiError."""
+    """The patched object as its type reads it, and warnings. Raises ApiError.
+
+    `text`: the patched object as JSON, whose order its faults have.
+    """
     lenient = replace(options, validation="Warn") if options.validation == "Strict" else options
     item, more = cleaned(call, patched, lenient, "")
+    if len(more) > 1 and call.resource.custom is None:
+        more = tuple(strict_faults(read_pairs(text()), call.resource.type))
     faults = [*faults, *more]
     if faults and options.validation == "Strict":
         raise bad_request(f"strict decoding error: {', '.join(faults)}")
@@ -230,6 +263,9 @@ def _check_patched_kind(call: Call, patched: Object) -> None:
 def apply(call: Call, options: WriteOptions) -> Response:
     """Server-side apply."""
     resource = call.resource
+    fault, repeats = call.request.yaml_faults
+    if fault:
+        raise bad_request(f"error decoding YAML: error converting YAML to JSON: {fault}")
     try:
         config = parse_json(call.request.body)
         if not isinstance(config, dict):
@@ -237,7 +273,6 @@ def apply(call: Call, options: WriteOptions) -> Response:
     except ValueError as error:
         raise bad_request(f"error decoding YAML: {error}") from None
     _check_apply(call, config)
-    twice = _repeated_keys(call, options)
     kind = resource.type
     assert kind is not None
     sent = config
@@ -246,6 +281,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
     manager = fields_v1.Manager(options.manager, "Apply", resource.api_version, call.subresource)
     record = call.collection.records.get(call.key())
     strategy = call.strategy
+    found = _repeats_of(repeats, options)
     reset: tuple[str, ...] = ()
     if strategy.status:
         reset = ("f:spec",) if call.subresource == "status" else ("f:status",)
@@ -260,8 +296,9 @@ def apply(call: Call, options: WriteOptions) -> Response:
         item, warnings = cleaned(call, config, options, "")
         fields = managed_fields.applied_fields(kind, config)
         wanted = frozenset(p for p in fields if p[0] not in reset) - managed_fields.IGNORED
-        owners = {manager: fields_v1.Entry(call.now, wanted)}
-        return create_object(call, item, options, (*twice, *warnings), owners)
+        return create_object(
+            call, item, options, (*found, *warnings), {manager: fields_v1.Entry(call.now, wanted)}
+        )
     old = call.decode(record)
     applied = dict(config.items())
     meta = dict(applied.get("metadata") or {})
@@ -292,18 +329,16 @@ def apply(call: Call, options: WriteOptions) -> Response:
         item, more = cleaned(call, merged, options, "")
     except ApiError as error:
         raise bad_request(f"failed to create typed patch object: {error.message}") from None
-    return change(call, record, lambda _: item, options, (*twice, *more), managers=managers)
+    return change(call, record, lambda _: item, options, (*found, *more), managers=managers)
 
 
-def _repeated_keys(call: Call, options: WriteOptions) -> list[str]:
-    """Warnings of keys that an applied YAML has twice. Raises ApiError 400."""
-    fault = yaml_fault(call)
-    if not fault or options.validation == "Ignore":
+def _repeats_of(repeats: str, options: WriteOptions) -> list[str]:
+    """Warnings of keys that an applied configuration has twice. Raises ApiError 400."""
+    if not repeats or options.validation == "Ignore":
         return []
-    fault = f"error converting YAML to JSON: {fault}"
     if options.validation == "Strict":
-        raise bad_request(f"error strict decoding YAML: {fault}")
-    return [fault]
+        raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {repeats}")
+    return yaml_warnings(repeats)
 
 
 def _check_typed(call: Call, kind: Type, config: Object) -> None:

@@ -59,7 +59,9 @@ class Request:
     user_agent: str = ""
     server: str = "127.0.0.1"  # host and port that the client used
     info: RequestInfo = field(default=UNREAD, repr=False)
-    repeated_keys: tuple[str, ...] = ()  # of a body that was YAML, in the words of its reader
+    # Of a body that came as YAML: why it has no JSON (`body` is then the YAML), and what a strict
+    # reader has against its keys.
+    yaml_faults: tuple[str, str] = ("", "")
     impersonator: UserInfo | None = field(init=False, default=None)  # whose request it was
     decision: str = field(init=False, default="")  # the authorizer's: allow, forbid, or none yet
 

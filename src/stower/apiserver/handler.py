@@ -10,8 +10,8 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from stower.api.errors import ApiError, bad_request, internal
@@ -24,7 +24,7 @@ from stower.api.watches import Feed, Watch
 from stower.apiserver.audit import Audit
 from stower.apiserver.authentication import Access, Authenticator
 from stower.apiserver.database import Committer
-from stower.apiserver.documents import from_yaml, to_yaml
+from stower.apiserver.documents import UnreadableYamlError, YamlBody, read_yaml, to_yaml
 from stower.apiserver.http import Connection, Message
 from stower.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from stower.apiserver.protobuf import BadProtobufError, Decoder
@@ -70,7 +70,10 @@ class Received:
     acting: UserInfo | None = None
     impersonation: Headers = ()
     decision: str = ""
-    repeated_keys: list[str] = field(default_factory=list)  # of a YAML body
+    yaml: YamlBody | None = None  # the body, where it was read already
+
+
+T = TypeVar("T")
 
 
 def _client_of(user: UserInfo) -> str:
@@ -147,28 +150,21 @@ class Handler:
         task.add_done_callback(on_end)
 
     async def _read_in_thread(self, connection: Connection, message: Message) -> None:
-        received: Received = message.context
-
-        def read(text: bytes) -> bytes:
-            return from_yaml(text, received.repeated_keys)
-
         try:
-            body = await self._in_turn(connection, message, read, bytes(message.body))
+            found = await self._in_turn(connection, message, read_yaml, bytes(message.body))
         except ApiError as error:
             self._refuse(connection, message, error)
             return
-        message.headers[b"content-type"] = (
-            APPLY_PATCH if media_type(message) == APPLY_PATCH else JSON
-        ).encode()
-        self._carry_out(connection, message, body)
+        message.context.yaml = found
+        self._carry_out(connection, message, found.json)
 
     async def _in_turn(
         self,
         connection: Connection,
         message: Message,
-        work: Callable[[bytes], bytes],
+        work: Callable[[bytes], T],
         text: bytes,
-    ) -> bytes:
+    ) -> T:
         def is_wanted() -> bool:
             return not connection.transport.is_closing()
 
@@ -304,12 +300,19 @@ class Handler:
         received: Received = message.context
         assert received.user is not None
         content_type = message.header(b"content-type")
+        yaml_faults = ("", "")
         if content_type != JSON:
             media = media_type(message)
             if media == PROTOBUF:
                 body, content_type = self._from_protobuf(body), JSON
-            elif media in (YAML, APPLY_PATCH):
-                body = from_yaml(body, received.repeated_keys) if body else body
+            elif media in (YAML, APPLY_PATCH) and body:
+                found, fault = received.yaml or YamlBody(body), ""
+                if received.yaml is None:
+                    try:
+                        found = read_yaml(body)
+                    except UnreadableYamlError as error:
+                        fault = error.why
+                body, yaml_faults = found.json, (fault, found.repeats)
                 content_type = JSON if media == YAML else content_type
         return Request(
             message.method,
@@ -324,7 +327,7 @@ class Handler:
             message.header(b"user-agent"),
             message.header(b"host"),
             received.info,
-            repeated_keys=tuple(received.repeated_keys),
+            yaml_faults,
         )
 
     def _from_protobuf(self, body: bytes) -> bytes:

@@ -7,7 +7,7 @@ Must not know what the YAML is about.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeVar
 
 from stower.api.errors import ApiError
 
@@ -19,6 +19,8 @@ BUSY: Final = (
     f"{CLIENT_WAITING_MAX} texts in YAML are being read or written for this client already; retry, "
     "or use JSON"
 )
+
+T = TypeVar("T")
 
 
 class _Lane:
@@ -41,9 +43,9 @@ class YamlTurns:
         self,
         client: str,
         is_wanted: Callable[[], bool],
-        work: Callable[[bytes], bytes],
+        work: Callable[[bytes], T],
         text: bytes,
-    ) -> bytes:
+    ) -> T:
         """Returns what the work makes of the text, once it is the client's turn. Raises ApiError
         429 where too much of the client waits, ConnectionResetError where it is not wanted any
         more."""

@@ -25,6 +25,54 @@ def test_a_yaml_body_becomes_json() -> None:
     assert want == read(text)
 
 
+def test_plain_scalars_are_read_as_go_reads_them() -> None:
+    text = (
+        "[y, Off, ~, 1_000, 0x10, 0o17, 017, 0b11, 08, 2.0, .5, 1e3, 2026-01-01, 12:30, '1', "
+        "!!str 1]"
+    )
+    want = [
+        True,
+        False,
+        None,
+        1000,
+        16,
+        15,
+        15,
+        3,
+        8,
+        2,
+        0.5,
+        1000,
+        "2026-01-01",
+        "12:30",
+        "1",
+        "1",
+    ]
+    assert want == read(f"a: {text}")["a"]
+    assert 18446744073709551615 == read("a: 18446744073709551615")["a"]
+    assert 1.8446744073709552e19 == read("a: 18446744073709551616")["a"]
+
+
+def test_the_first_document_counts_and_maps_are_merged() -> None:
+    assert {"a": 1} == read("a: 1\n---\nb: 2\n")
+    assert {"a": 1, "b": 3} == read("a:\n  <<: {a: 1, b: 2}\n  b: 3\n")["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("a: .nan", "NaN"), ("~: 1", "map key"), ("<<: 1", "map merge")]
+)
+def test_what_json_does_not_have_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ApiError, match=why):
+        from_yaml(text.encode())
+
+
+def test_keys_are_ordered_by_the_numbers_in_them() -> None:
+    text = to_yaml(b'{"a10": 1, "a9": 1, "f:x": 1, ".": 1, "B": 1, "a_b": 1, "a01": 1}').decode()
+    assert [".", "B", "a_b", "a01", "a9", "a10", "f:x"] == [
+        line.rpartition(":")[0] for line in text.splitlines()
+    ]
+
+
 def test_flow_style_that_is_not_json_is_read_as_yaml() -> None:
     assert {"a": ["b"]} == read("{a: [b]}")
 

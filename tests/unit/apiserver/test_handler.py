@@ -148,16 +148,55 @@ def test_malformed_http_is_answered_with_a_status_object(server: MemoryApi) -> N
 
 @pytest.mark.parametrize("filler", ["", f"# {'x' * ASIDE_BYTES}\n"])
 def test_a_body_may_be_yaml_of_any_length(server: MemoryApi, filler: str) -> None:
-    body = f"{filler}metadata: {{name: y}}\ndata: {{k: 'on'}}\n".encode()
+    body = f"{filler}metadata: {{name: m}}\ndata: {{k: 'on'}}\n".encode()
     status, answered, _ = server.raw("POST", CONFIG_MAPS, body, YAML)
     assert (201, "application/json") == (status, answered["content-type"])
-    assert {"k": "on"} == server.call("GET", f"{CONFIG_MAPS}/y")[1]["data"]
+    assert {"k": "on"} == server.call("GET", f"{CONFIG_MAPS}/m")[1]["data"]
 
 
 @pytest.mark.parametrize("filler", ["", f"# {'x' * ASIDE_BYTES}\n"])
 def test_malformed_yaml_of_any_length_is_a_bad_request(server: MemoryApi, filler: str) -> None:
     status, _, body = server.raw("POST", CONFIG_MAPS, f"{filler}a: [".encode(), YAML)
-    assert (400, True) == (status, "converting YAML" in json.loads(body)["message"])
+    assert (400, True) == (status, "yaml: line " in json.loads(body)["message"])
+
+
+def test_malformed_yaml_is_refused_in_the_words_of_the_reader_of_the_kind(
+    server: MemoryApi,
+) -> None:
+    status, _, body = server.raw("POST", CONFIG_MAPS, b"a:\n- b\nc", YAML)
+    want = (
+        "the object provided is unrecognized (must be of type ConfigMap): yaml: line 4: could not "
+        "find expected ':' (613a0a2d20620a63)"
+    )
+    assert (400, want) == (status, json.loads(body)["message"])
+    path = f"{CONFIG_MAPS}/m?fieldManager=t"
+    form = {"Content-Type": "application/apply-patch+yaml"}
+    status, _, body = server.raw("PATCH", path, b"a: [", form)
+    want = "error decoding YAML: error converting YAML to JSON: yaml: line 1: "
+    assert 400 == status
+    assert json.loads(body)["message"].startswith(want)
+
+
+def test_a_key_that_yaml_has_twice_is_warned_of_or_refused(server: MemoryApi) -> None:
+    body = b"metadata:\n  name: t\ndata:\n  a: b\n  a: c\n"
+    _, headers, _ = server.raw("POST", CONFIG_MAPS, body, YAML)
+    assert '299 - "line 5: key \\"a\\" already set in map"' == headers["warning"]
+    status, _, answer = server.raw("POST", f"{CONFIG_MAPS}?fieldValidation=Strict", body, YAML)
+    assert 400 == status
+    fault = 'strict decoding error: yaml: unmarshal errors:\n  line 5: key "a" already set in map'
+    assert json.loads(answer)["message"].endswith(fault)
+
+
+def test_words_of_yaml_are_keys_of_their_value(server: MemoryApi) -> None:
+    body = b'metadata:\n  name: w\ndata:\n  y: a\n  off: b\n  "n": c\n  1.50: d\n  2026-01-01: e\n'
+    assert 201 == server.raw("POST", CONFIG_MAPS, body, YAML)[0]
+    found = server.call("GET", f"{CONFIG_MAPS}/w")[1]["data"]
+    assert {"true": "a", "false": "b", "n": "c", "1.5": "d", "2026-01-01": "e"} == found
+    status, _, answer = server.raw(
+        "POST", CONFIG_MAPS, b"metadata: {name: v}\ndata: {a: no}\n", YAML
+    )
+    assert 400 == status
+    assert "cannot unmarshal bool into Go struct field" in json.loads(answer)["message"]
 
 
 @pytest.mark.parametrize("filler", ["", f"# {'x' * ASIDE_BYTES}\n"])

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from stower.apiserver.documents import from_yaml
+from stower.apiserver.documents import read_yaml
 from tests.unit.api.custom_cluster import DEFINITIONS, definition, version
 from tests.unit.apiserver.memory_api import CONFIG_MAPS, MemoryApi
 
@@ -39,15 +39,15 @@ def server() -> Iterator[MemoryApi]:
 
 
 def test_keys_are_found_by_their_lines_in_nested_maps() -> None:
-    faults: list[str] = []
-    text = b"a: {b: 1, b: 2}\nc:\n- a: 1\n- a: 1\n  a: 2\na: 3\n"
-    assert {"a": 3, "c": [{"a": 1}, {"a": 2}]} == json.loads(from_yaml(text, faults))
-    assert [(1, "b"), (5, "a"), (6, "a")] == [
-        (int(fault.split()[1].rstrip(":")), fault.split('"')[1]) for fault in faults
-    ]
-    none: list[str] = []
-    from_yaml(b"a: {a: a}\nb: a\n", none)
-    assert [] == none
+    found = read_yaml(b"a: {b: 1, b: 2}\nc:\n- a: 1\n- a: 1\n  a: 2\na: 3\n")
+    assert {"a": 3, "c": [{"a": 1}, {"a": 2}]} == json.loads(found.json)
+    assert [
+        "yaml: unmarshal errors:",
+        '  line 1: key "b" already set in map',
+        '  line 5: key "a" already set in map',
+        '  line 6: key "a" already set in map',
+    ] == found.repeats.splitlines()
+    assert "" == read_yaml(b"a: {a: a}\nb: a\n").repeats
 
 
 @pytest.mark.parametrize(
