@@ -416,7 +416,7 @@ def conflict_error(conflicts: dict[Manager, frozenset[Path]], managers: Managers
     texts = []
     alone = sum(map(len, conflicts.values())) == 1
     for manager in sorted(conflicts, key=lambda m: (m.name, m.operation, m.subresource)):
-        fields = sorted(map(shown_path, conflicts[manager]))
+        fields = [shown_path(path) for path in sorted(conflicts[manager], key=_set_order)]
         name = _shown_manager(manager, managers[manager].time)
         causes += [
             {"reason": "FieldManagerConflict", "message": f"conflict with {name}", "field": field}
@@ -433,11 +433,20 @@ def conflict_error(conflicts: dict[Manager, frozenset[Path]], managers: Managers
 
 def _shown_manager(manager: Manager, time: str) -> str:
     name = json.dumps(manager.name, ensure_ascii=False)
-    if manager.operation != "Update":
-        return name
     if manager.subresource:
         name += f' with subresource "{manager.subresource}"'
+    if manager.operation != "Update":
+        return name
     return f"{name} using {manager.api_version}" + (f" at {time}" if time else "")
+
+
+_ELEMENTS: Final = "fkvi"  # names, keys, values, indices: in this order in a set
+
+
+def _set_order(path: Path) -> list[tuple[bool, int, str]]:
+    """The place of a path in a set of them: fields of a level come before what is below others."""
+    last = len(path) - 1
+    return [(i < last, _ELEMENTS.find(part[0]), part) for i, part in enumerate(path)]
 
 
 def shown_path(path: Path) -> str:
@@ -449,6 +458,8 @@ def shown_path(path: Path) -> str:
         elif element.startswith("k:"):
             keys = json.loads(element[2:])
             text += "[" + ",".join(f"{k}={_compact(v)}" for k, v in sorted(keys.items())) + "]"
+        elif element.startswith("i:"):
+            text += f"[{element[2:]}]"
         else:
             text += f"[={element[2:]}]"
     return text
