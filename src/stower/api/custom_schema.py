@@ -18,11 +18,12 @@ from stower.api.errors import (
     TYPE_INVALID,
     FieldError,
     format_value,
+    go_quote,
     unsupported,
 )
+from stower.api.formats import is_of_format
 from stower.api.schema import Field, Type
 from stower.cel.patterns import BadPatternError, Pattern, compile_pattern
-from stower.model.times import parse_time
 
 Object = dict[str, Any]
 TOP: Final = ("kind", "apiVersion", "metadata")
@@ -360,8 +361,8 @@ def _text_faults(schema: Object, value: str, at: str, work: _PatternWork) -> Ite
         text = f"{at} in body should match '{wanted}'"
         text += "" if found is False else ", but pattern is invalid"
         yield FieldError(INVALID, at, value, text)
-    if schema.get("format") == "date-time" and parse_time(value) is None:
-        text = f'{at} in body must be of type date-time: "{value}"'
+    if (form := schema.get("format")) and not is_of_format(value, form):
+        text = f"{at} in body must be of type {form}: {go_quote(value)}"
         yield FieldError(INVALID, at, value, text)
 
 
