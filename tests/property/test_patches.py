@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,12 +52,22 @@ def merged_slowly(old: list[Any], change: list[Any], order: list[Any] | None) ->
     return made + right
 
 
+def in_order(names: list[str], order: list[Any]) -> bool:
+    """The names are a part of the order, without a change of places."""
+    places = iter([o["name"] for o in order])
+    return all(name in places for name in names)
+
+
 @given(UNIQUE, CHANGES, ORDERS)
 def test_lists_with_keys(old: list[Any], change: list[Any], order: list[Any] | None) -> None:
     def pod(env: list[Any], **more: Any) -> dict[str, Any]:
         return {"spec": {"containers": [{"name": "c", "env": env, **more}]}}
 
     patch = pod(change, **({} if order is None else {"$setElementOrder/env": order}))
+    if change and order and not in_order([v["name"] for v in change if "$patch" not in v], order):
+        with pytest.raises(patches.BadPatchError, match="The order in patch list"):
+            strategic(pod(old), patch, POD)
+        return
     found = strategic(pod(old), patch, POD)
     assert merged_slowly(old, change, order) == found["spec"]["containers"][0]["env"]
 

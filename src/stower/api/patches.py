@@ -206,12 +206,35 @@ def _strategic_map(original: Object, patch: Object, kind: Type | None) -> Object
             return _directed_map(original, patch, kind)
         if change is None:
             result.pop(name, None)
-        elif type(change) is dict or type(change) is list:
-            field, inner = _get_field(kind, name)
-            result[name] = _strategic_value(result.get(name), change, field, inner, None)
-        else:
+        elif type(change) is not dict and type(change) is not list:
             result[name] = change
+        elif type(result.get(name)) is type(change):
+            field, inner = _get_field(kind, name)
+            result[name] = _strategic_value(result[name], change, field, inner, None)
+        else:
+            _put_new(result, name, change)
     return result
+
+
+def _put_new(result: Object, name: str, change: Value) -> None:
+    """What takes the place of nothing, or of a value of another type; it may say that it is not."""
+    made = _new_value(change)
+    if made is GONE:
+        result.pop(name, None)
+    else:
+        result[name] = made
+
+
+def _new_value(change: Value) -> Value:
+    """A value of a patch without nulls and without maps that have a directive, or GONE."""
+    if isinstance(change, dict):
+        if DIRECTIVE in change:
+            return GONE
+        kept = {k: _new_value(v) for k, v in change.items() if v is not None}
+        return {k: v for k, v in kept.items() if v is not GONE}
+    if isinstance(change, list):
+        return [v for v in map(_new_value, change) if v is not GONE]
+    return change
 
 
 def _directed_map(original: Object, patch: Object, kind: Type | None) -> Object:
@@ -222,14 +245,14 @@ def _directed_map(original: Object, patch: Object, kind: Type | None) -> Object:
         return replaced
     if directive == "delete":
         return {}
-    if directive not in (None, "merge"):
+    if DIRECTIVE in patch:
         raise BadPatchError(f"unknown patch type: {go_text(directive)} in map: {go_text(patch)}")
     result = dict(original)
     if (keys := patch.get(RETAIN_KEYS)) is not None:
         if not isinstance(keys, list):
             raise BadPatchError("invalid patch format of retainKeys", 400)
         if any(n not in keys and v is not None and not _is_directive(n) for n, v in patch.items()):
-            raise BadPatchError("patch content doesn't match retainKeys list", 422)
+            raise BadPatchError("invalid patch format of retainKeys", 400)
         for name in [n for n in result if n not in keys]:
             del result[name]
     for name, change in patch.items():
@@ -244,9 +267,13 @@ def _directed_map(original: Object, patch: Object, kind: Type | None) -> Object:
                 result[target] = [v for v in result[target] if _token(v) not in gone]
         elif change is None:
             result.pop(name, None)
+        elif type(result.get(name)) is not type(change) and ORDER + name not in patch:
+            _put_new(result, name, change)
         else:
             field, inner = _get_field(kind, name)
             order = _order_of(patch, name)
+            if order is not None:
+                _check_order(change, order, field.merge_key if field else "")
             result[name] = _strategic_value(result.get(name), change, field, inner, order)
     for name in patch:
         if not name.startswith(ORDER):
@@ -266,6 +293,42 @@ def _order_of(patch: Object, name: str) -> list[Value] | None:
     if order is not None and not isinstance(order, list):
         raise BadPatchError("invalid patch format of setElementOrder list", 400)
     return order
+
+
+def _check_order(change: Value, order: list[Value], key: str) -> None:
+    """The items of a patch stand in the order that the patch names. Raises BadPatchError."""
+    if not isinstance(change, list) or not change or not order:
+        return
+    left = deque(v for v in change if not (isinstance(v, dict) and DIRECTIVE in v))
+    for place in order:
+        if left and _merge_value(left[0], key) == _merge_value(place, key):
+            left.popleft()
+    if left:
+        raise BadPatchError(
+            f"The order in patch list:\n{go_text(change)}\n doesn't match $setElementOrder list:\n"
+            f"{go_text(order)}\n"
+        )
+
+
+def _merge_value(item: Value, key: str) -> str | bytes:
+    """What an item is known by in its list. Raises BadPatchError."""
+    if not key:
+        return _token(item)
+    if not isinstance(item, dict):
+        raise BadPatchError(f"expected a {_MAP}, but received a {_go_type(item)}")
+    if key not in item:
+        raise BadPatchError(f"map: {go_text(item)} does not contain declared merge key: {key}")
+    return _token(item[key])
+
+
+_MAP: Final = "map[string]interface {}"
+
+
+def _go_type(value: Value) -> str:
+    """The type that Go's decoder gives a JSON value."""
+    types = {str: "string", bool: "bool", int: "int64", float: "float64", dict: _MAP,
+             list: "[]interface {}"}  # fmt: skip
+    return types.get(type(value), "%!s(<nil>)")
 
 
 def _get_field(kind: Type | None, name: str) -> tuple[Field | None, Type | None]:
@@ -293,6 +356,7 @@ def _strategic_value(
         old = old if isinstance(old, list) else []
         if field.merge_key:
             return _merge_items(old, change, field.merge_key, items, order)
+        _check_types(old, change)
         merged = _unique([*old, *change])
         return _ordered(merged, change, old, order, "")
     return change
@@ -310,13 +374,21 @@ def _token(value: Value) -> str | bytes:
     return value if isinstance(value, str) else _encode_sorted(value)
 
 
+def _check_types(old: list[Value], change: list[Value]) -> None:
+    """The items of both lists are of one type, which is not a list. Raises BadPatchError."""
+    types = [_go_type(item) for item in (*old, *change)]
+    if types and types[0] == _go_type([]):
+        raise BadPatchError("lists of lists are not supported", 422)
+    if any(t != types[0] for t in types):
+        raise BadPatchError(f"list element types are not identical: {go_text([old, change])}")
+
+
 def _merge_items(
     old: list[Value], change: list[Value], key: str, kind: Type | None, order: Value
 ) -> list[Value]:
-    if any(not isinstance(item, dict) for item in change):
-        odd = next(item for item in change if not isinstance(item, dict))
-        found = {str: "string", bool: "bool", list: "slice", type(None): "nil"}
-        raise BadPatchError(f"expected a map, but received a {found.get(type(odd), 'float64')}")
+    _check_types(old, change)
+    if change and not isinstance(change[0], dict):
+        raise BadPatchError(f"expected a {_MAP}, but received a {_go_type(change[0])}")
     if any(item.get(DIRECTIVE) == "replace" for item in change):
         return [_clean(item) for item in change if item.get(DIRECTIVE) != "replace"]
     places: dict[str | bytes, list[int]] = {}
@@ -328,7 +400,12 @@ def _merge_items(
         if key not in item:
             raise BadPatchError(f"map: {go_text(item)} does not contain declared merge key: {key}")
         token = _token(item[key])
-        if item.get(DIRECTIVE) == "delete":
+        if DIRECTIVE in item and item[DIRECTIVE] != "delete":
+            text = "merging lists cannot yet be specified in the patch"
+            if item[DIRECTIVE] != "merge":
+                text = f"unknown patch type: {go_text(item[DIRECTIVE])} in map: {go_text(item)}"
+            raise BadPatchError(text)
+        if DIRECTIVE in item:
             for i in places.pop(token, ()):
                 result[i] = GONE
         elif token in places:
