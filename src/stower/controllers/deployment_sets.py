@@ -18,6 +18,7 @@ NOT_COPIED: Final = frozenset((
 ))  # fmt: skip
 HISTORY_LENGTH_MAX: Final = 2_000  # characters (maxRevHistoryLengthInChars)
 NAME_LENGTH_MAX: Final = 253
+NUMBER_MAX: Final = 2**63 - 1
 
 
 def replicas(obj: Object) -> int:
@@ -32,9 +33,10 @@ def get_count(obj: Object, field: str) -> int:
 
 
 def number_of(obj: Object, annotation: str) -> int:
-    """A number in an annotation, or 0."""
+    """A number in an annotation, which has 64 bits, or 0."""
     text = str((obj["metadata"].get("annotations") or {}).get(annotation) or "")
-    return int(text) if text.isdecimal() and len(text) <= 18 else 0
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 19 else 0
+    return number if number <= NUMBER_MAX else 0
 
 
 def age(one: Object) -> tuple[str, str]:

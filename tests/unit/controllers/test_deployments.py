@@ -134,6 +134,23 @@ def test_a_set_that_is_wanted_again_remembers_its_revisions() -> None:
     assert 4 == meta["generation"], "a revision is no change of what is wanted"
 
 
+@pytest.mark.parametrize(
+    ("known", "next_number"),
+    [("3546343826724305832", "3546343826724305833"), ("99999999999999999999", "1"), ("x", "1")],
+)
+def test_revisions_go_on_from_those_of_adopted_sets(known: str, next_number: str) -> None:
+    cluster = Cluster()
+    before = workload("before", "old", replicas=1)
+    before["metadata"]["annotations"] = {PREFIX + "revision": known}
+    before["metadata"]["labels"] = {"app": "x"}
+    cluster.create("replicasets", before)
+    deploy(cluster, replicas=1, **rolling())
+    cluster.advance(5)
+    assert {"old": 0, "one": 1} == sizes(cluster)
+    meta = cluster.one("deployments", "web")["metadata"]
+    assert next_number == meta["annotations"][PREFIX + "revision"]
+
+
 def test_old_sets_go_when_the_rollout_is_complete() -> None:
     cluster = Cluster()
     deploy(cluster, replicas=1, revisionHistoryLimit=1, **rolling())
