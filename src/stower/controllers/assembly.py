@@ -8,6 +8,7 @@ from stower.controllers.daemon_set import DaemonSetController
 from stower.controllers.deployment import DeploymentController
 from stower.controllers.device_taints import DeviceTaintEvictionController
 from stower.controllers.disruption import DisruptionController
+from stower.controllers.ephemeral_volumes import EphemeralVolumeController
 from stower.controllers.garbage import GarbageCollector
 from stower.controllers.group_makers import PodGroupMaker
 from stower.controllers.job import JobController
@@ -76,6 +77,7 @@ def build_controllers(
             JobController(),
             CronJobController(),
             PersistentVolumeController(),
+            EphemeralVolumeController(),
             ResourceClaimController(),
             PodGroupMaker(gang_kinds),
             PodGroupProtectionController(),

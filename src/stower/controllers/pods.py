@@ -20,10 +20,15 @@ def claims_of(pod: Object) -> tuple[str, ...]:
     for volume in pod["spec"].get("volumes") or ():
         name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
         if volume.get("ephemeral") is not None:
-            name = f"{name_of(pod)}-{volume['name']}"
+            name = ephemeral_claim_name(pod, volume["name"])
         if name:
             found.append(f"{namespace}/{name}")
     return tuple(found)
+
+
+def ephemeral_claim_name(pod: Object, volume: str) -> str:
+    """The name of the claim that is made for a generic ephemeral volume of a pod."""
+    return f"{name_of(pod)}-{volume}"
 
 
 def condition(obj: Object, type: str) -> Object | None:

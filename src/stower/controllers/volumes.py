@@ -89,7 +89,11 @@ class PersistentVolumeController(BaseController):
         if is_ending(claim):
             self._told.pop(uid_of(claim), None)
             pods = seen.list_namespace("pods", namespace_of(claim))
-            if not any(key in claims_of(pod) and not is_finished(pod) for pod in pods):
+            # A kubelet starts no pod with a claim that is being deleted.
+            if not any(
+                key in claims_of(pod) and pod["spec"].get("nodeName") and not is_finished(pod)
+                for pod in pods
+            ):
                 todo.unprotect(CLAIMS, claim, CLAIM_PROTECTION)
         elif _is_complete(claim):
             self._check_bound(seen, claim, todo)
