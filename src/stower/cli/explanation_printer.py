@@ -167,7 +167,8 @@ def _print_refusals(found: Explanation) -> None:
     for refusal in found.refused:
         if refusal.details:
             _print_line("")
-            _print_line(f"{refusal.plugin} on {refusal.examples[0]}:")
+            on = f" on {refusal.examples[0]}" if refusal.examples else ""
+            _print_line(f"{refusal.plugin}{on}:")
             for line in refusal.details:
                 _print_line(f"  {line}")
 

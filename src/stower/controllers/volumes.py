@@ -29,7 +29,7 @@ from stower.controllers.volume_matching import (
     mismatch,
     names_no_class,
 )
-from stower.model.storage_class import default_class
+from stower.model.storage_class import OWN_PROVISIONER, default_class
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
@@ -37,7 +37,6 @@ PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
 VOLUME_PROTECTION: Final = "kubernetes.io/pv-protection"
-PROVISIONER: Final = "stower.dev/volumes"
 HOSTNAME: Final = "kubernetes.io/hostname"
 CLAIMS: Final = "persistentvolumeclaims"
 VOLUMES: Final = "persistentvolumes"
@@ -158,7 +157,7 @@ class PersistentVolumeController(BaseController):
         elif storage_class is None:
             text = f'storageclass.storage.k8s.io "{class_of(claim)}" not found'
             self._tell(claim, WARNING, "ProvisioningFailed", text, todo)
-        elif storage_class.get("provisioner") == PROVISIONER:
+        elif storage_class.get("provisioner") == OWN_PROVISIONER:
             made = _new_volume(claim, storage_class, node)
             todo.create(VOLUMES, made)
             text = f"Successfully provisioned volume {made['metadata']['name']}"
@@ -293,7 +292,7 @@ def _new_volume(claim: Object, storage_class: Object, node: str | None) -> Objec
         "accessModes": claim["spec"].get("accessModes") or ["ReadWriteOnce"],
         "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
         "storageClassName": name_of(storage_class),
-        "csi": {"driver": PROVISIONER, "volumeHandle": name},
+        "csi": {"driver": OWN_PROVISIONER, "volumeHandle": name},
         "claimRef": _reference(claim),
     }
     if claim["spec"].get("volumeMode"):
@@ -303,7 +302,10 @@ def _new_volume(claim: Object, storage_class: Object, node: str | None) -> Objec
         spec["nodeAffinity"] = {
             "required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
         }
-    return {"metadata": {"name": name, "annotations": {PROVISIONED_BY: PROVISIONER}}, "spec": spec}
+    return {
+        "metadata": {"name": name, "annotations": {PROVISIONED_BY: OWN_PROVISIONER}},
+        "spec": spec,
+    }
 
 
 def _is_complete(claim: Object) -> bool:

@@ -332,6 +332,10 @@ class Plugin:
         """Returns more about this plugin's rejection of the row, line by line."""
         return ()
 
+    def pod_details(self, pod: Pod, shape: Shape, state: ClusterState) -> Iterable[str]:
+        """Returns more about this plugin's rejection of the pod as a whole, line by line."""
+        return ()
+
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Returns changes that lift this plugin's rejection of the row, or of the pod as a whole,
         preferred ones first. Called again where a fix leads to another rejection."""

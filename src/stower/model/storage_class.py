@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+OWN_PROVISIONER: Final = "stower.dev/volumes"  # of a cluster of `stower up`
 DEFAULT_MARKS: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",

@@ -18,6 +18,7 @@ from stower.state.arrays import Bools
 from stower.state.cluster import ClusterState
 
 STORAGE: Final = "storage"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
 def is_in_allowed_topologies(storage_class: StorageClass, state: ClusterState) -> Bools:

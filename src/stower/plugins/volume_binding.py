@@ -32,6 +32,7 @@ from stower.model.kinds.storage import (
 from stower.model.selectors import node_selector_matches
 from stower.plugins.bounds import VOLUMES_MAX, check_count
 from stower.plugins.provisioning import (
+    NO_PROVISIONER,
     has_enough_capacity,
     is_in_allowed_topologies,
     max_volume_bytes,
@@ -42,6 +43,7 @@ from stower.plugins.volume_matching import (
     required_node_selector,
     rows_matching_node_affinity,
 )
+from stower.plugins.volume_shortages import claim_shortages
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -57,7 +59,6 @@ REASONS: Final = (
     (NO_SPACE, "node(s) did not have enough free storage"),
     (NO_VOLUME, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
 )
-NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -201,6 +202,15 @@ class VolumeBinding(Plugin):
             open_rows = codes == 0
             codes[open_rows & ~has_enough_capacity(claim, storage_class, state)] = NO_SPACE
         return codes
+
+    def pod_details(self, pod: Pod, shape: Shape, state: ClusterState) -> Iterable[str]:
+        """Yields what the pod's claims lack, whatever the node."""
+        return claim_shortages(pod, state)
+
+    def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
+        """Yields what the pod's claims lack on the node, and which volumes come closest."""
+        name = state.node_names[row]
+        return (line.replace(NODE_FIELD, name) for line in claim_shortages(pod, state, row))
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Suggests volumes that the node reaches, for the claims without them."""

@@ -16,6 +16,7 @@ from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
 from stower.model.kinds.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from stower.plugins.volume_fixes import fix_claims
+from stower.plugins.volume_shortages import claim_shortages
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
@@ -62,6 +63,10 @@ class VolumeRestrictions(Plugin):
         for disk in disks:
             codes[state.volumes.rows_with_disk_conflict(disk)] = DISK_CONFLICT
         return codes
+
+    def pod_details(self, pod: Pod, shape: Shape, state: ClusterState) -> Iterable[str]:
+        """Yields what the pod's claims lack, whatever the node."""
+        return claim_shortages(pod, state)
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Suggests the missing claims, or evicting the pods that use a disk or claim."""

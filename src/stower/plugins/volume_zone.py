@@ -22,6 +22,7 @@ from stower.model.kinds.storage import (
 )
 from stower.model.selectors import EXISTS, IN, Requirement
 from stower.plugins.volume_fixes import fix_claims
+from stower.plugins.volume_shortages import claim_shortages
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -81,6 +82,10 @@ class VolumeZone(Plugin):
             fits = match(key, IN, values) | ((1 - has_label) & match(other_key, IN, values))
             codes |= has_labels & (1 - fits)
         return codes
+
+    def pod_details(self, pod: Pod, shape: Shape, state: ClusterState) -> Iterable[str]:
+        """Yields what the pod's claims lack, whatever the node."""
+        return claim_shortages(pod, state)
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Suggests volumes in the node's zone, for claims with volumes elsewhere or none."""

@@ -236,6 +236,11 @@ class Volumes:
         """Returns the volume of that name: as assumed, else as the API has it."""
         return self._assumed_volumes.get(name) or self._volumes.get(name)
 
+    def all_volumes(self) -> Iterator[PersistentVolume]:
+        """Yields all volumes: as assumed, else as the API has them."""
+        for name, volume in self._volumes.items():
+            yield self._assumed_volumes.get(name) or volume
+
     def api_claim(self, key: str) -> PersistentVolumeClaim | None:
         """Returns the claim as the API has it."""
         return self._claims.get(key)

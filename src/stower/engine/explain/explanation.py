@@ -278,7 +278,8 @@ def _refusals(
     if verdict.pre_filter is not None:
         plugin, rejection = verdict.pre_filter
         codes = tuple(code_of(reason) for reason in rejection.reasons)
-        return (Refusal(plugin.name, rejection.reasons, state.node_count, (), (), codes),)
+        told = tuple(plugin.pod_details(entry.pod, verdict.shape, state))
+        return (Refusal(plugin.name, rejection.reasons, state.node_count, (), told, codes),)
     found: dict[tuple[str, Rejection], list[int]] = {}
     for rows in verdict.refusals().values():
         numbers = np.flatnonzero(rows).tolist()
