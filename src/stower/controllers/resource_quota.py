@@ -34,15 +34,16 @@ from stower.controllers.objects import (
     version_of,
 )
 from stower.controllers.runtime import BaseController, ReconcileResult
-from stower.model.quantity import quantity_of
+from stower.model.quantity import Quantity, quantity_of
 from stower.model.times import SECOND_NS
 
 # Objects that use less are counted after so long: the quota may have been seen before an object
 # that it counts, as each kind has a watch of its own.
 RELEASE_NS: Final = SECOND_NS // 10
 RECOUNT_NS: Final = SECOND_NS
-# A count of many objects is not repeated at once: a tenth of the time at most goes into counting.
-OBJECT_NS: Final = 20_000
+# A count of many objects is not repeated at once: some hundredths of the time go into counting.
+REST_NS: Final = 200_000  # for each object
+_Usage = tuple[tuple[str, str], ...]  # names of the quota, each with the amount
 BUILT_IN: Final = {
     (r.api_version.rpartition("/")[0], r.plural): r.plural
     for r in RESOURCES.values()
@@ -62,8 +63,9 @@ class ResourceQuotaController(BaseController):
         self._delays: dict[str, int] = {}  # what was seen since the last look: how long to wait
         self._due_ns: dict[str, int] = {}  # when to count
         self._rested_ns: dict[str, int] = {}  # when the next count may be
-        # By quota and uid: the version of an object and what it uses.
-        self._usages: dict[str, dict[str, tuple[int, Amounts]]] = {}
+        # By quota: the names that it limits and, by uid, the version of an object and what it uses
+        # of these.
+        self._usages: dict[str, tuple[list[str], dict[str, tuple[int, _Usage]]]] = {}
 
     def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The quota, or those that count the object."""
@@ -142,7 +144,12 @@ class ResourceQuotaController(BaseController):
             for counted in kinds_of_name(name, related):
                 names_of.setdefault(counted, []).append(name)
         total: Amounts = {}
-        known, usages, count = self._usages.get(key, {}), {}, 0
+        limited, known = self._usages.get(key, ([], {}))
+        if limited != list(_hard(quota)):
+            known = {}
+        usages: dict[str, tuple[int, _Usage]] = {}
+        numbers: dict[_Usage, int] = {}  # of objects with equal usages
+        count = 0
         for counted, names in names_of.items():
             kind = _kind_of(seen, counted)
             if kind is None:
@@ -156,15 +163,18 @@ class ResourceQuotaController(BaseController):
                 uid, version = uid_of(obj), version_of(obj)
                 cached = known.get(uid)
                 if cached is None or cached[0] != version or not _is_constant(counted, obj):
-                    cached = version, usage_of(counted, obj, related, todo.now_ns)
+                    amounts = usage_of(counted, obj, related, todo.now_ns)
+                    used = tuple((n, str(amounts[n])) for n in names if n in amounts)
+                    cached = version, used
                 usages[uid] = cached
-                for name in names:
-                    if name in cached[1]:
-                        total[name] = total[name].add(cached[1][name])
+                numbers[cached[1]] = numbers.get(cached[1], 0) + 1
                 if counted == PODS and (due_ns := release_ns(obj)) is not None:
                     self._count_again(key, due_ns + 1, todo)
-        self._usages[key] = usages
-        self._rested_ns[key] = todo.now_ns + count * OBJECT_NS * 10
+        for used, number in numbers.items():
+            for name, text in used:
+                total[name] = total[name].add(quantity_of(text).mul(Quantity.of(number)))
+        self._usages[key] = list(_hard(quota)), usages
+        self._rested_ns[key] = todo.now_ns + count * REST_NS
         return total
 
     def _count_again(self, key: str, due_ns: int, todo: ReconcileResult) -> None:

@@ -308,9 +308,11 @@ def test_a_status_of_somebody_else_is_put_right() -> None:
 
 def test_changed_limits_are_taken_over() -> None:
     cluster = Cluster(scheduler=False)
+    make(cluster, f"{BASE}/pods", pod("p", {"cpu": "500m"}))
+    make(cluster, f"{BASE}/pods", pod("q", {"cpu": "2"}))
     quota(cluster, {"pods": "5"})
-    cluster.patch("resourcequotas", "q", {"spec": {"hard": {"pods": "1", "secrets": "7"}}})
-    assert {"pods": "0", "secrets": "0"} == used(cluster)
+    cluster.patch("resourcequotas", "q", {"spec": {"hard": {"pods": "1", "requests.cpu": "7"}}})
+    assert {"pods": "2", "requests.cpu": "2500m"} == used(cluster)
 
 
 def test_quotas_are_counted_by_quotas() -> None:
