@@ -20,7 +20,8 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import ephemeral_claim_name, reference_to
-from stower.controllers.runtime import BaseController, ReconcileResult, WriteAnswer
+from stower.controllers.runtime import BaseController, ReconcileResult
+from stower.controllers.write_answers import WriteAnswer
 from stower.model.times import SECOND_NS
 
 CLAIMS: Final = "persistentvolumeclaims"
