@@ -387,27 +387,27 @@ def _track(sync: JobSync, verdict: Verdict | None) -> PodTracking:
     tracked = {uid_of(p) for p in sync.pods if is_tracked(p)}
     good = [uid for uid in sync.named_succeeded if uid in tracked]
     bad = [uid for uid in sync.named_failed if uid in tracked]
-    indexes: list[int] = []
     released: list[Object] = []
     is_whole = True
     for pod in sync.pods:
-        uid, index = uid_of(pod), index_of(pod)
+        uid = uid_of(pod)
         if uid not in tracked or not _can_go(sync, pod, verdict):
             continue
+        names: list[str] | None = None  # that the pod has yet to be added to
         if phase(pod) == "Succeeded" and uid not in sync.named_failed:
-            if sync.is_indexed and sync.is_valid(pod) and index not in sync.known_indexes:
-                indexes.append(index)
-            elif not sync.is_indexed and uid not in sync.named_succeeded:
-                good.append(uid)
-            else:
-                released.append(pod)
+            if sync.is_indexed:  # its index is enough, in the very next status
+                if sync.is_valid(pod) and index_of(pod) not in sync.known_indexes:
+                    continue
+            elif uid not in sync.named_succeeded:
+                names = good
         elif _counts_as_failed(sync, pod, verdict) and uid not in sync.named_failed:
-            bad.append(uid)
-        else:
+            names = bad
+        if names is None and len(released) < PODS_MAX:
             released.append(pod)
-        if len(good) + len(bad) + len(indexes) >= UNCOUNTED_MAX:
+        elif names is not None and len(good) + len(bad) < UNCOUNTED_MAX:
+            names.append(uid)
+        else:
             is_whole = False
-            break
     return PodTracking(good, bad, sync.succeeded_indexes, is_whole, released)
 
 

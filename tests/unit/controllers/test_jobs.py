@@ -3,10 +3,13 @@
 Source of the rules: pkg/controller/job, test/e2e/apps/job.go.
 """
 
+import json
 from typing import Any
 
 import pytest
 
+from stower.controllers.job import JobController
+from stower.controllers.runtime import ControllerManager
 from tests.unit.controllers.cluster import Cluster, Object
 from tests.unit.controllers.test_workloads import template
 
@@ -364,6 +367,49 @@ def test_an_indexed_job_grows_and_shrinks() -> None:
                           told.get("failed", 0))  # fmt: skip
     end(cluster, of_index(cluster, 0))
     assert "Complete" == ends(cluster)[-1][0]
+
+
+def test_pods_are_counted_by_hundreds() -> None:
+    """A status names 500 at most; all that it names are let go at once, then the next ones are
+    named."""
+    actors = ControllerManager((JobController(),))
+    meta = {"name": "job", "namespace": "default", "uid": "u", "resourceVersion": "1"}
+    body: Object = {"metadata": meta, "spec": job(completions=1200, parallelism=1200)["spec"]}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u", "controller": True}
+    pods = [
+        {"metadata": {"name": f"p{i}", "namespace": "default", "uid": f"p{i}",
+                      "resourceVersion": "1", "finalizers": [TRACKING],
+                      "ownerReferences": [owner]},
+         "spec": {}, "status": {"phase": "Succeeded"}}
+        for i in range(1200)
+    ]  # fmt: skip
+    actors.handle_list("jobs", [{**body, "kind": "Job"}])
+    actors.handle_list("pods", pods)
+    rounds: list[tuple[int, int, int]] = []
+    for turn in range(8):
+        calls = actors.step(turn)
+        for call in calls:
+            if call.path.endswith("/status"):
+                told = json.loads(call.body)["status"]
+                told["conditions"] = [*(body.get("status") or {}).get("conditions", ()),
+                                      *told.get("conditions", ())]  # fmt: skip
+                body["status"] = told
+                body["metadata"] = {**meta, "resourceVersion": str(turn + 2)}
+                answer: Object = {**body, "kind": "Job"}
+            elif "/pods/" in call.path:
+                pod = pods[int(call.path.rpartition("/p")[2])]
+                changed = {**pod["metadata"], "resourceVersion": "2", "finalizers": []}
+                answer = {**pod, "kind": "Pod", "metadata": changed}
+            else:
+                answer = {}
+            actors.handle_answer(call.id, 200, json.dumps(answer).encode())
+        status = body["status"]
+        named = len(status["uncountedTerminatedPods"]["succeeded"] or ())
+        let_go = sum("/pods/" in call.path for call in calls)
+        rounds.append((let_go, named, status.get("succeeded", 0)))
+    assert [(0, 500, 0), (500, 500, 0), (0, 500, 500), (500, 500, 500), (0, 200, 1000),
+            (200, 200, 1000), (0, 0, 1200)] == rounds[:7]  # fmt: skip
+    assert ["SuccessCriteriaMet", "Complete"] == [c["type"] for c in body["status"]["conditions"]]
 
 
 # Whose pods they are
