@@ -8,6 +8,8 @@ from stower.controllers.daemon_set import DaemonSetController
 from stower.controllers.deployment import DeploymentController
 from stower.controllers.device_taints import DeviceTaintEvictionController
 from stower.controllers.disruption import DisruptionController
+from stower.controllers.endpoint_slices import EndpointSliceController
+from stower.controllers.endpoints import EndpointsController
 from stower.controllers.ephemeral_volumes import EphemeralVolumeController
 from stower.controllers.garbage import GarbageCollector
 from stower.controllers.group_makers import PodGroupMaker
@@ -88,6 +90,8 @@ def build_controllers(
             VmAgentController(),
             DisruptionController(),
             ResourceQuotaController(),
+            EndpointsController(),
+            EndpointSliceController(),
             GarbageCollector(),
             NamespaceController(collections_of(served)),
             ServiceAccountController(),
