@@ -40,8 +40,13 @@ class Format:
 PLAIN: Final = Format()
 
 
-def choose_format(request: Request, target: str, resource: Resource) -> Format:
-    """The first form of the Accept header that can be served. Raises ApiError 406 or 400."""
+def choose_format(
+    request: Request, target: str, resource: Resource, has_table: bool = True
+) -> Format:
+    """The first form of the Accept header that can be served. Raises ApiError 406 or 400.
+
+    `has_table`: whether the answer can be a Table.
+    """
     accept = request.accept
     if not accept or accept == JSON:
         return PLAIN
@@ -64,6 +69,8 @@ def choose_format(request: Request, target: str, resource: Resource) -> Format:
         if not {"as", "v", "g"} & named.keys():
             return PLAIN
         name, version = named.get("as", ""), named.get("v", "")
+        if name == "Table" and not has_table:
+            continue
         if name in FORMS and named.get("g") == META and version in ("v1", "v1beta1"):
             return _choose_transformed(request, target, resource, name, version)
     accepted = STREAMED if target == WATCH else PRODUCED

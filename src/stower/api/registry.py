@@ -3,6 +3,7 @@
 A custom resource is one more Resource. Must not know how requests are carried out.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -71,6 +72,8 @@ class Registry:
                 for served in item["versions"]:
                     self._add_version(item.get("metadata", {}).get("name", ""), served)
 
+        self._own_groups = frozenset(self.groups)  # whose versions are in the order of the tables
+
     def _add_version(self, group: str, served: Object) -> None:
         version = served["version"]
         self.groups.setdefault(group, []).append(version)
@@ -89,6 +92,8 @@ class Registry:
         versions = self.groups.setdefault(resource.group, [])
         if resource.version not in versions:
             versions.append(resource.version)
+            if resource.group not in self._own_groups:
+                versions.sort(key=_version_rank)
 
     def remove(self, group: str, plural: str) -> None:
         """Serve a custom resource no longer."""
@@ -96,7 +101,8 @@ class Registry:
             del self._resources[key]
         left = list(dict.fromkeys(k[1] for k in self._resources if k[0] == group))
         if left:
-            self.groups[group] = left
+            ranked = left if group in self._own_groups else sorted(left, key=_version_rank)
+            self.groups[group] = ranked
         else:
             self.groups.pop(group, None)
 
@@ -125,6 +131,19 @@ class Registry:
     def type_of_kind(self, group: str, version: str, kind: str) -> Type:
         """The type of a kind that need not be a resource."""
         return self.schema.type_of(self.kinds[f"{group}/{version}/{kind}"])
+
+
+_VERSION: Final = re.compile(r"v(\d{1,9})(?:(alpha|beta)(\d{1,9}))?\Z", re.ASCII)
+_STABILITY: Final = {None: 0, "beta": 1, "alpha": 2}
+
+
+def _version_rank(version: str) -> tuple[int, int, int, int, str]:
+    """Sorts the preferred version first: stable ones, then newer ones, then other names. Source:
+    apimachinery pkg/version/helpers.go."""
+    match = _VERSION.match(version)
+    if match is None:
+        return 1, 0, 0, 0, version
+    return 0, _STABILITY[match[2]], -int(match[1]), -int(match[3] or 0), version
 
 
 def internal_type(resource: Resource) -> str:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from stower.api import bindings, evictions, patch_requests, reads, reviews, scale, writes
 from stower.api.calls import Call
+from stower.api.content_negotiation import OBJECT, choose_format
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.requests import Response
 from stower.api.watches import Watch
@@ -85,6 +86,7 @@ def handle_unstored(call: Call) -> Response | Watch:
         raise method_not_allowed()
     if call.resource.namespaced and not call.namespace:
         raise method_not_allowed()
+    choose_format(call.request, OBJECT, call.resource, has_table=False)
     return function(call)
 
 

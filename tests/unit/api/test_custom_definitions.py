@@ -185,3 +185,29 @@ def test_kind_and_scope_of_an_established_definition_stay(cluster: CustomCluster
     code, answer = cluster.ask("PUT", f"{DEFINITIONS}/things.example.com", {**found, "spec": spec})
     fields = {cause["field"] for cause in answer["details"]["causes"]}
     assert (422, {"spec.scope", "spec.names.kind"}) == (code, fields)
+
+
+def test_the_newest_stable_version_is_preferred(cluster: CustomCluster) -> None:
+    names = ["v1beta1", "other", "v2alpha1", "v1", "v10", "v1beta10", "v1alpha1", "a"]
+    versions = [version(name, {}, storage=name == "v1") for name in names]
+    cluster.define(definition(versions=versions))
+    group = cluster.get("/apis/example.com")
+    assert "example.com/v10" == group["preferredVersion"]["groupVersion"]
+    assert ["v10", "v1", "v1beta10", "v1beta1", "v2alpha1", "v1alpha1", "a", "other"] == [
+        each["version"] for each in group["versions"]
+    ]
+    spec = {"versions": [each for each in versions if each["name"] != "v10"]}
+    cluster.redefine("things.example.com", **spec)
+    assert "example.com/v1" == cluster.get("/apis/example.com")["preferredVersion"]["groupVersion"]
+
+
+def test_status_may_be_read_replaced_and_patched(cluster: CustomCluster) -> None:
+    cluster.define(definition())
+    path = f"{DEFINITIONS}/things.example.com/status"
+    found = cluster.get(path)
+    found["status"]["conditions"].append({"message": "updated"})
+    code, updated = cluster.ask("PUT", path, found)
+    assert (200, "updated") == (code, updated["status"]["conditions"][-1]["message"])
+    patch = [{"op": "add", "path": "/status/conditions", "value": [{"message": "patched"}]}]
+    code, patched = cluster.ask("PATCH", path, patch, "application/json-patch+json")
+    assert (200, ["patched"]) == (code, [c["message"] for c in patched["status"]["conditions"]])
