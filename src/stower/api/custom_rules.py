@@ -6,6 +6,7 @@ change leaves alone do not count (ratcheting). Source: apiextensions-apiserver
 pkg/apiserver/schema/cel/validation.go, Kubernetes 1.36; apiserver pkg/cel/common/equality.go.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -18,13 +19,13 @@ from stower.api.errors import (
     FieldError,
     format_value,
 )
+from stower.api.requests import encode
 from stower.cel.schema import (
     COST_EXCEEDED,
     Declared,
     Rule,
     Scope,
     declare,
-    escape,
     evaluate,
     optional_value,
     with_metadata,
@@ -81,8 +82,33 @@ class BadPathError(Exception):
     """The fieldPath of a rule leads to no field. Its text says why."""
 
 
-def compile_rules(schema: Object, declared: Declared) -> tuple[Compiled, ...]:
-    """Returns the compiled rules of a schema, without those of its parts."""
+class Rules(NamedTuple):
+    """The rules of a schema, without those of its parts, and the schema as a type."""
+
+    declared: Declared
+    rules: tuple[Compiled, ...]
+
+
+COMPILED_MAX: Final = 512  # schemas with rules; arbitrary: a large definition has some 50
+_compiled: Final[dict[bytes, Rules]] = {}
+
+
+def compile_rules(schema: Object, is_root: bool) -> Rules | None:
+    """Returns the compiled rules of a schema; None: it cannot be declared. `is_root`: whether it is
+    the schema of a resource. Results are cached: a definition is checked before it is used."""
+    key = hashlib.sha256(encode((schema, is_root))).digest()
+    found = _compiled.get(key)
+    if found is None:
+        declared = declare(schema, is_root)
+        if declared is None:
+            return None
+        found = _compiled[key] = Rules(declared, _compile(schema, declared))
+        if len(_compiled) > COMPILED_MAX:
+            del _compiled[next(iter(_compiled))]
+    return found
+
+
+def _compile(schema: Object, declared: Declared) -> tuple[Compiled, ...]:
     scope = Scope(declared)
     found = []
     for spec in schema.get("x-kubernetes-validations") or ():
@@ -103,35 +129,30 @@ def compile_rules(schema: Object, declared: Declared) -> tuple[Compiled, ...]:
 
 def rules_of(schema: Object) -> Part | None:
     """Returns the rules of the schema of a resource; None: there are none."""
-    return _part(schema, True, None)
+    return _part(schema, True)
 
 
-def _part(schema: Object, is_root: bool, declared: Declared | None) -> Part | None:
-    """`declared`: the schema as a type, where a part around it was declared."""
+def _part(schema: Object, is_root: bool) -> Part | None:
     part = Part(schema)
     if schema.get("x-kubernetes-validations"):
-        declared = declared or declare(schema, is_root)
-        if declared is None:
+        found = compile_rules(schema, is_root)
+        if found is None:
             return None
-        part.convert = declared.convert
-        part.rules = compile_rules(schema, declared)
+        part.convert, part.rules = found.declared.convert, found.rules
         if is_root:
             part.schema = with_metadata(schema)
-    fields = declared.fields if declared is not None else None
     for name, inner in (schema.get("properties") or {}).items():
-        known = fields.get(escape(name) or "") if fields is not None else None
-        if (below := _nested(inner, known)) is not None:
+        if (below := _nested(inner)) is not None:
             part.properties[name] = below
-    item = declared.item if declared is not None else None
     for word, slot in (("items", "items"), ("additionalProperties", "extra")):
         if isinstance(schema.get(word), dict):
-            setattr(part, slot, _nested(schema[word], item))
+            setattr(part, slot, _nested(schema[word]))
     has_any = part.rules or part.properties or part.items or part.extra
     return part if has_any else None
 
 
-def _nested(schema: Object, declared: Declared | None) -> Part | None:
-    return _part(schema, bool(schema.get("x-kubernetes-embedded-resource")), declared)
+def _nested(schema: Object) -> Part | None:
+    return _part(schema, bool(schema.get("x-kubernetes-embedded-resource")))
 
 
 class Ratchet(NamedTuple):

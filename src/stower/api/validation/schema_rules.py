@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from stower.api.custom_rules import BadPathError, Compiled, compile_rules, field_path
 from stower.api.errors import FORBIDDEN, INVALID, REQUIRED, FieldError, unsupported
 from stower.cel.cost import MOST
-from stower.cel.schema import cardinality, declare
+from stower.cel.schema import cardinality
 
 Object = dict[str, Any]
 RULE_COST_MAX: Final = 10_000_000  # StaticEstimatedCostLimit
@@ -103,14 +103,14 @@ class _Walk:
             self.faults += _text_faults(rule, schema, f"{path}.{FIELD}[{i}]")
         if len(self.faults) > before:
             return
-        declared = declare(schema, is_root)
-        if declared is None:
+        found = compile_rules(schema, is_root)
+        if found is None:
             text = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"  # noqa: E501
             self.faults.append(FieldError(INVALID, f"{path}.{FIELD}", "", text))
             return
-        for i, compiled in enumerate(compile_rules(schema, declared)):
+        for i, compiled in enumerate(found.rules):
             at = f"{path}.{FIELD}[{i}]"
-            self._add(compiled, at, cardinality(declared) if count is None else count)
+            self._add(compiled, at, cardinality(found.declared) if count is None else count)
             self._compare(compiled, at, uncorrelated)
 
     def _add(self, compiled: Compiled, at: str, count: int) -> None:
