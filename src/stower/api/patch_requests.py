@@ -281,7 +281,6 @@ def apply(call: Call, options: WriteOptions) -> Response:
     manager = fields_v1.Manager(options.manager, "Apply", resource.api_version, call.subresource)
     record = call.collection.records.get(call.key())
     strategy = call.strategy
-    found = _repeats_of(repeats, options)
     reset: tuple[str, ...] = ()
     if strategy.status:
         reset = ("f:spec",) if call.subresource == "status" else ("f:status",)
@@ -294,6 +293,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
                 f"{config['metadata']['uid']}, and no existing object was found"
             )
         item, warnings = cleaned(call, config, options, "")
+        found = _repeats_of(repeats, options)
         fields = managed_fields.applied_fields(kind, config)
         wanted = frozenset(p for p in fields if p[0] not in reset) - managed_fields.IGNORED
         return create_object(
@@ -301,11 +301,10 @@ def apply(call: Call, options: WriteOptions) -> Response:
         )
     old = call.decode(record)
     applied = dict(config.items())
-    meta = dict(applied.get("metadata") or {})
+    applied["metadata"] = meta = dict(applied.get("metadata") or {})
     sent_version = meta.pop("resourceVersion", None)
     if meta.pop("managedFields", None):
         raise bad_request("metadata.managedFields must be nil")
-    applied["metadata"] = meta
     if not fields_v1.read_managers(old["metadata"]):
         first = fields_v1.Manager("before-first-apply", "Update", resource.api_version)
         old["metadata"]["managedFields"] = managed_fields.create_managers(
@@ -329,6 +328,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
         item, more = cleaned(call, merged, options, "")
     except ApiError as error:
         raise bad_request(f"failed to create typed patch object: {error.message}") from None
+    found = _repeats_of(repeats, options)
     return change(call, record, lambda _: item, options, (*found, *more), managers=managers)
 
 

@@ -11,7 +11,9 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from stower.api.bodies import count_keys, may_repeat
 from stower.api.errors import ApiError, bad_request, go_quote
+from stower.api.strict_json import read_pairs, strict_faults
 from stower.apiserver.go_yaml import Infinite, is_text, is_time, key_text, resolve, sorted_keys
 
 YAML_DEPTH_MAX: Final = 100
@@ -65,15 +67,16 @@ def from_yaml(body: bytes) -> bytes:
 
 
 def read_yaml(body: bytes) -> YamlBody:
-    """The first document of a body as JSON; JSON is YAML too, and quicker read as it is.
+    """The first document of a body as JSON; JSON is YAML too, and quicker read as it is if no key
+    is there twice.
 
     Without aliases, which can make a small text a huge value, and not deep. Raises
     UnreadableYamlError, and ApiError 400 or 413 beyond the limits.
     """
     if body.lstrip()[:1] in (b"{", b"["):
         try:
-            msgspec.json.decode(body)
-            return YamlBody(body)
+            if not _repeats(body, msgspec.json.decode(body)):
+                return YamlBody(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
     try:
@@ -95,6 +98,11 @@ def read_yaml(body: bytes) -> YamlBody:
     except Exception as error:  # PyYAML lets through whatever it stumbles over
         text = (str(error) or type(error).__name__).replace("\n", " ")
         raise UnreadableYamlError(f"yaml: {text}") from None
+
+
+def _repeats(body: bytes, value: Any) -> bool:
+    """Whether JSON has a key twice in an object."""
+    return may_repeat(body, count_keys(value)) and bool(strict_faults(read_pairs(body), None))
 
 
 def _check_limits(body: bytes) -> None:

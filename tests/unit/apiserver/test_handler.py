@@ -187,6 +187,24 @@ def test_a_key_that_yaml_has_twice_is_warned_of_or_refused(server: MemoryApi) ->
     assert json.loads(answer)["message"].endswith(fault)
 
 
+def test_an_applied_key_that_json_has_twice_is_warned_of_after_conflicts(
+    server: MemoryApi,
+) -> None:
+    kind = b'"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "t"}'
+    body = b"{" + kind + b',\n"data": {"a": "b",\n"a": "c"}}'
+    form = {"Content-Type": "application/apply-patch+yaml"}
+    path = f"{CONFIG_MAPS}/t?fieldManager="
+    status, headers, _ = server.raw("PATCH", f"{path}one", body, form)
+    assert (201, '299 - "line 3: key \\"a\\" already set in map"') == (status, headers["warning"])
+    strict = "&fieldValidation=Strict"
+    status, _, answer = server.raw("PATCH", f"{path}one{strict}", body, form)
+    fault = 'yaml: unmarshal errors:\n  line 3: key "a" already set in map'
+    want = f"error strict decoding YAML: error converting YAML to JSON: {fault}"
+    assert (400, want) == (status, json.loads(answer)["message"])
+    other = body.replace(b'"c"', b'"d"')
+    assert 409 == server.raw("PATCH", f"{path}two{strict}", other, form)[0]
+
+
 def test_words_of_yaml_are_keys_of_their_value(server: MemoryApi) -> None:
     body = b'metadata:\n  name: w\ndata:\n  y: a\n  off: b\n  "n": c\n  1.50: d\n  2026-01-01: e\n'
     assert 201 == server.raw("POST", CONFIG_MAPS, body, YAML)[0]
