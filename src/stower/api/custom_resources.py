@@ -116,7 +116,7 @@ class CustomVersion:
         self.hooks = Hooks(
             validate_create=lambda call, item: self._all_faults(item, None),
             validate_update=lambda call, new, old: self._all_faults(new, old),
-            validate_status=lambda call, new, old: self._all_faults(new, old),
+            validate_status=lambda call, new, old: self._all_faults(new, old, is_status=True),
         )
 
     def read(
@@ -161,14 +161,32 @@ class CustomVersion:
     def faults(self, item: Object, old: Object | None = None) -> list[FieldError]:
         """What the schema has against an object, its rules aside. `old`: of a change, of which the
         parts that are as they were count no more."""
+        if old == item:
+            return []
         body, before = _body(item), _body(old) if old is not None else UNKNOWN
         found = list(value_faults(self.schema, body, "", top=True, old=before))
         if found or (old is not None and any(list_faults(self.schema, _body(old), ""))):
             return found
         return list(list_faults(self.schema, body, ""))
 
-    def _all_faults(self, item: Object, old: Object | None) -> list[FieldError]:
-        found = self.faults(item, old)
+    def _status_faults(self, item: Object, old: Object) -> list[FieldError]:
+        """What the schema of the status has against that of an object."""
+        schema = (self.schema.get("properties") or {}).get("status")
+        if schema is None or "status" not in item:
+            return []
+        status, before = item["status"], old.get("status", UNKNOWN)
+        found = list(value_faults(schema, status, "status", old=before))
+        if found or (before is not UNKNOWN and any(list_faults(schema, before, "status"))):
+            return found
+        return list(list_faults(schema, status, "status"))
+
+    def _all_faults(
+        self, item: Object, old: Object | None, is_status: bool = False
+    ) -> list[FieldError]:
+        if is_status and old is not None:
+            found = self._status_faults(item, old)
+        else:
+            found = self.faults(item, old)
         if not self._has_compiled:
             self._expressions, self._has_compiled = rules_of(self.schema), True
         if self._expressions is None:

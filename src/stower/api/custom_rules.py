@@ -45,6 +45,7 @@ _EXCEEDED: Final = (
     "'{}': no further validation rules will be run due to call cost exceeds limit for rule: {}"
 )
 _REASONS: Final = (FORBIDDEN, REQUIRED, DUPLICATE)
+RULES: Final = "x-kubernetes-validations"
 _NO_OLD: Final = object()
 
 
@@ -65,13 +66,14 @@ class Compiled(NamedTuple):
 class Part:
     """A part of a schema with rules of its own or below."""
 
-    __slots__ = ("convert", "extra", "items", "keys", "properties", "rules", "schema")
+    __slots__ = ("all_of", "convert", "extra", "items", "keys", "properties", "rules", "schema")
 
     def __init__(self, schema: Object) -> None:
         self.schema = schema
         self.convert: Any = None
         self.rules: tuple[Compiled, ...] = ()
         self.properties: dict[str, Part] = {}
+        self.all_of: list[Part] = []  # of the same values
         self.items: Part | None = None
         self.extra: Part | None = None
         is_map = schema.get("x-kubernetes-list-type") == "map"
@@ -111,7 +113,7 @@ def compile_rules(schema: Object, is_root: bool) -> Rules | None:
 def _compile(schema: Object, declared: Declared) -> tuple[Compiled, ...]:
     scope = Scope(declared)
     found = []
-    for spec in schema.get("x-kubernetes-validations") or ():
+    for spec in schema.get(RULES) or ():
         is_optional = bool(spec.get("optionalOldSelf"))
         rule = scope.compile(spec.get("rule") or "", BOOL, is_optional)
         message = None
@@ -134,7 +136,7 @@ def rules_of(schema: Object) -> Part | None:
 
 def _part(schema: Object, is_root: bool) -> Part | None:
     part = Part(schema)
-    if schema.get("x-kubernetes-validations"):
+    if schema.get(RULES):
         found = compile_rules(schema, is_root)
         if found is None:
             return None
@@ -147,8 +149,28 @@ def _part(schema: Object, is_root: bool) -> Part | None:
     for word, slot in (("items", "items"), ("additionalProperties", "extra")):
         if isinstance(schema.get(word), dict):
             setattr(part, slot, _nested(schema[word]))
-    has_any = part.rules or part.properties or part.items or part.extra
+    for inner in schema.get("allOf") or ():
+        if (below := _part(_with_rules_of(schema, inner), is_root)) is not None:
+            part.all_of.append(below)
+    has_any = part.rules or part.properties or part.items or part.extra or part.all_of
     return part if has_any else None
+
+
+def _with_rules_of(schema: Object, other: Object) -> Object:
+    """Returns a schema with the rules of an `allOf` of it in the place of its own."""
+    made = {name: value for name, value in schema.items() if name != "allOf"}
+    made[RULES] = other.get(RULES) or []
+    theirs = other.get("properties") or {}
+    own = schema.get("properties") or {}
+    if own:
+        made["properties"] = {
+            name: _with_rules_of(inner, theirs.get(name) or {}) for name, inner in own.items()
+        }
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            inner = other.get(word)
+            made[word] = _with_rules_of(schema[word], inner if isinstance(inner, dict) else {})
+    return made
 
 
 def _nested(schema: Object) -> Part | None:
@@ -180,6 +202,10 @@ class Checker:
             return
         if part.rules:
             self._evaluate(part, path, value, old, ratchet)
+        for below in part.all_of:
+            self.check(below, path, value, old, Ratchet(_NO_OLD, ratchet.is_unchanged))
+        if self.left < 0:
+            return
         find_old = _old_children(part, old)
         is_unchanged = (old is not None or ratchet.is_unchanged) and ratchet.tolerates(value)
         for name, below, inner, key in _children(part, value):

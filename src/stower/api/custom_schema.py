@@ -241,7 +241,8 @@ def value_faults(
     schema: Object, value: Any, path: str, top: bool = False, old: Any = UNKNOWN
 ) -> Iterator[FieldError]:
     """What a schema has against a value. `old`: of a change, of which parts that are as they were
-    are not checked (apiextensions-apiserver pkg/apiserver/validation/ratcheting.go)."""
+    are not checked, other than the whole with `top`. Source: apiextensions-apiserver
+    pkg/apiserver/validation/ratcheting.go."""
     try:
         yield from _faults(schema, value, path, _PatternWork(), top, old)
     except _TooMuchWorkError as error:
@@ -257,7 +258,7 @@ def _faults(
     top: bool = False,
     old: Any = UNKNOWN,
 ) -> Iterator[FieldError]:
-    if old is not UNKNOWN and old == value:
+    if old is not UNKNOWN and not top and old == value:
         return
     at = path or "<nil>"
     form = schema.get("type")

@@ -177,6 +177,36 @@ def test_parts_that_a_change_leaves_alone_may_break_new_rules(cluster: CustomClu
     assert 422 == cluster.ask("POST", THINGS, thing("u", a={"n": 1}))[0]
 
 
+def test_a_status_is_checked_by_itself(cluster: CustomCluster) -> None:
+    """What else is wrong with an object, an older definition has let in."""
+    cluster.define(things(a=INT))
+    cluster.make(THINGS, {"metadata": {"name": "t"}})
+    stricter = things(a=INT)["spec"]
+    stricter["versions"][0]["schema"]["openAPIV3Schema"]["required"] = ["spec"]
+    cluster.redefine("things.example.com", **stricter)
+    assert 200 == put(cluster, "/status", status={"n": 1})[0]
+    found = causes(put(cluster, "/status", status={"n": "x"}))
+    assert [("status.n", "TypeInvalid")] == [cause[:2] for cause in found]
+    assert 422 == put(cluster, metadata={**cluster.get(f"{THINGS}/t")["metadata"],
+                                         "labels": {"a": "b"}})[0]  # fmt: skip
+
+
+def test_rules_of_all_of_are_checked_too(cluster: CustomCluster) -> None:
+    parts = [
+        {RULES: [rule("self.a < 9", message="a")]},
+        {"properties": {"b": {RULES: [rule("self < 9", message="b")]}}},
+    ]
+    body = things(rule("self.a > 0", message="own"), a=INT, b=INT)
+    schema = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["allOf"] = parts
+    cluster.define(body)
+    cluster.make(THINGS, thing(a=1, b=1))
+    found = causes(cluster.ask("POST", THINGS, thing("u", a=9, b=9)))
+    assert [("spec", "Invalid value: a"), ("spec.b", "Invalid value: 9: b")] == [
+        (field, message) for field, _, message in found
+    ]
+
+
 def test_rules_are_not_checked_where_types_are_wrong(cluster: CustomCluster) -> None:
     cluster.define(things(rule("self.a > 1"), a=INT))
     found = causes(cluster.ask("POST", THINGS, thing(a="x")))

@@ -8,7 +8,7 @@ pkg/apis/apiextensions/validation/validation.go and cel_validation.go, Kubernete
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from stower.api.custom_rules import BadPathError, Compiled, compile_rules, field_path
+from stower.api.custom_rules import RULES, BadPathError, Compiled, compile_rules, field_path
 from stower.api.errors import FORBIDDEN, INVALID, REQUIRED, FieldError, unsupported
 from stower.cel.cost import MOST
 from stower.cel.schema import cardinality
@@ -21,7 +21,7 @@ EXPENSIVE_MAX: Final = 4  # rules that are named where all together cost too muc
 REASONS: Final = (
     "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired",
 )  # fmt: skip
-FIELD: Final = "x-kubernetes-validations"
+FIELD: Final = RULES
 _ADVICE: Final = (
     "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, "
     "maps, and strings are declared)"
