@@ -187,6 +187,45 @@ def test_kind_and_scope_of_an_established_definition_stay(cluster: CustomCluster
     assert (422, {"spec.scope", "spec.names.kind"}) == (code, fields)
 
 
+@pytest.mark.parametrize(
+    ("change", "field", "text"),
+    [
+        ({"names": {"plural": "things", "kind": "Thing", "singular": "A b"}}, "names.singular",
+         "a DNS-1035 label must consist of"),
+        ({"names": {"plural": "things", "kind": "T.h", "singular": "th", "listKind": "ThList"}},
+         "names.kind",
+         "may have mixed case, but should otherwise match: a DNS-1035 label"),
+        ({"names": {"plural": "things", "kind": "Thing", "shortNames": ["th", "T"]}},
+         "names.shortNames[1]", "a DNS-1035 label"),
+        ({"names": {"plural": "things", "kind": "Thing", "listKind": "Thing"}}, "names.listKind",
+         "kind and listKind may not be the same"),
+        ({"column": {"name": "A", "type": "text", "jsonPath": ".a"}},
+         "versions[0].additionalPrinterColumns[0].type",
+         "must be one of boolean,date,integer,number,string"),
+        ({"column": {"name": "A", "type": "date", "jsonPath": "a"}},
+         "versions[0].additionalPrinterColumns[0].JSONPath", "must be a simple json path starting"),
+        ({"scale": {"specReplicasPath": ".a", "statusReplicasPath": ".status.n"}},
+         "versions[0].subresources.scale.specReplicasPath", "should be a json path under .spec"),
+        ({"scale": {"specReplicasPath": ".spec.n"}},
+         "versions[0].subresources.scale.statusReplicasPath", "Required value"),
+    ],
+)  # fmt: skip
+def test_names_columns_and_paths_are_checked(
+    cluster: CustomCluster, change: Object, field: str, text: str
+) -> None:
+    body = definition()
+    first = body["spec"]["versions"][0]
+    body["spec"]["names"] = change.get("names", body["spec"]["names"])
+    if "column" in change:
+        first["additionalPrinterColumns"] = [change["column"]]
+    if "scale" in change:
+        first["subresources"] = {"scale": change["scale"]}
+    code, answer = cluster.ask("POST", DEFINITIONS, body)
+    causes = answer["details"]["causes"]
+    assert (422, [f"spec.{field}"]) == (code, [cause["field"] for cause in causes])
+    assert text in causes[0]["message"]
+
+
 def test_the_newest_stable_version_is_preferred(cluster: CustomCluster) -> None:
     names = ["v1beta1", "other", "v2alpha1", "v1", "v10", "v1beta10", "v1alpha1", "a"]
     versions = [version(name, {}, storage=name == "v1") for name in names]

@@ -35,6 +35,8 @@ KEEPS_UNKNOWN: Final = (
 IMMUTABLE: Final = "field is immutable"
 DEPTH_MAX: Final = 60
 SELECTABLE_MAX: Final = 8
+COLUMN_TYPES: Final = "boolean,date,integer,number,string"
+COLUMN_FORMATS: Final = "byte,date,date-time,double,float,int32,int64,password"
 SELECTABLE_TYPES: Final = ("string", "boolean", "integer")
 NOT_SELECTABLE: Final = (
     "must point to a field of type string, boolean or integer. Enum string fields and strings "
@@ -65,9 +67,10 @@ def _faults(item: Object, old: Object | None) -> Iterator[FieldError]:
         yield FieldError(INVALID, "spec.group", group, text)
     if spec.get("scope") not in ("Cluster", "Namespaced"):
         yield unsupported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
-    for field in ("plural", "kind"):
+    for field in ("plural", "singular", "kind", "listKind"):
         if not names.get(field):
             yield FieldError(REQUIRED, f"spec.names.{field}")
+    yield from _name_faults(names, "spec.names")
     yield from _version_faults(spec.get("versions") or [], _schemas(old))
     yield from _conversion_faults(spec)
     yield from _stored_version_faults(item)
@@ -160,6 +163,11 @@ def _version_faults(versions: list[Object], known: dict[str, Object]) -> Iterato
             if not structural:  # which bounds the depth
                 yield from pattern_faults(schema, at)
                 yield from rule_faults(schema, at, known.get(names[i]) == schema)
+            scale = (version.get("subresources") or {}).get("scale")
+            if scale is not None:
+                yield from _scale_faults(scale, f"spec.versions[{i}].subresources.scale")
+            columns = version.get("additionalPrinterColumns") or []
+            yield from _column_faults(columns, f"spec.versions[{i}].additionalPrinterColumns")
             paths = [field.get("jsonPath") or "" for field in version.get("selectableFields") or ()]
             yield from _selectable_faults(paths, schema, f"spec.versions[{i}].selectableFields")
     if len(set(names)) < len(names):
@@ -254,12 +262,66 @@ def _stored_version_faults(item: Object) -> Iterator[FieldError]:
 
 def status_faults(item: Object) -> Iterator[FieldError]:
     """What is wrong with the status of a definition."""
-    conditions = (item.get("status") or {}).get("conditions") or ()
-    seen: set[str] = set()
-    for i, condition in enumerate(conditions):
-        if condition["type"] in seen:
-            yield FieldError(DUPLICATE, f"status.conditions[{i}].type", condition["type"])
-        seen.add(condition["type"])
+    names = (item.get("status") or {}).get("acceptedNames") or {}
+    yield from _name_faults(names, "status.acceptedNames")
+
+
+def _name_faults(names: Object, at: str) -> Iterator[FieldError]:
+    for field in ("plural", "singular", "kind", "listKind"):
+        name = names.get(field) or ""
+        is_kind = field in ("kind", "listKind")
+        texts = [*name_rules.label_1035_faults(name.lower() if is_kind else name)]
+        if name and texts:
+            hint = "may have mixed case, but should otherwise match: " if is_kind else ""
+            yield FieldError(INVALID, f"{at}.{field}", name, hint + ",".join(texts))
+    for field in ("shortNames", "categories"):
+        for i, name in enumerate(names.get(field) or ()):
+            texts = [*name_rules.label_1035_faults(name)]
+            if texts:
+                yield FieldError(INVALID, f"{at}.{field}[{i}]", name, ",".join(texts))
+    if names.get("kind") and names["kind"] == names.get("listKind"):
+        text = "kind and listKind may not be the same"
+        yield FieldError(INVALID, f"{at}.listKind", names["listKind"], text)
+
+
+def _column_faults(columns: list[Object], at: str) -> Iterator[FieldError]:
+    for i, column in enumerate(columns):
+        where = f"{at}[{i}]"
+        if not column.get("name"):
+            yield FieldError(REQUIRED, f"{where}.name")
+        kind, form = column.get("type"), column.get("format")
+        if not kind:
+            yield FieldError(REQUIRED, f"{where}.type", "", f"must be one of {COLUMN_TYPES}")
+        elif kind not in COLUMN_TYPES.split(","):
+            yield FieldError(INVALID, f"{where}.type", kind, f"must be one of {COLUMN_TYPES}")
+        if form and form not in COLUMN_FORMATS.split(","):
+            yield FieldError(INVALID, f"{where}.format", form, f"must be one of {COLUMN_FORMATS}")
+        if not column.get("jsonPath"):
+            yield FieldError(REQUIRED, f"{where}.JSONPath")
+        else:
+            yield from _path_faults(column["jsonPath"], f"{where}.JSONPath", ())
+
+
+def _scale_faults(scale: Object, at: str) -> Iterator[FieldError]:
+    for field, roots, is_required in (
+        ("specReplicasPath", (".spec",), True),
+        ("statusReplicasPath", (".status",), True),
+        ("labelSelectorPath", (".spec", ".status"), False),
+    ):
+        path = scale.get(field)
+        if path:
+            yield from _path_faults(path, f"{at}.{field}", roots)
+        elif is_required:
+            yield FieldError(REQUIRED, f"{at}.{field}")
+
+
+def _path_faults(path: str, at: str, roots: tuple[str, ...]) -> Iterator[FieldError]:
+    """What is wrong with a simple JSONPath, which is below one of the roots, if there are any."""
+    if not path.startswith("."):
+        yield FieldError(INVALID, at, path, "must be a simple json path starting with .")
+    elif roots and not path.startswith(tuple(f"{root}." for root in roots)):
+        either = f"either {roots[0]} or {roots[-1]}" if len(roots) > 1 else roots[0]
+        yield FieldError(INVALID, at, path, f"should be a json path under {either}")
 
 
 def _structural(schema: Object, path: str, depth: int = 0) -> Iterator[FieldError]:
