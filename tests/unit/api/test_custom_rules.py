@@ -312,3 +312,19 @@ def test_an_old_value_of_an_item_is_known_in_lists_with_keys_alone(cluster: Cust
             "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[l]",
         )
     ] == faults_of(cluster, body)
+
+
+@pytest.mark.parametrize(
+    ("rules", "count", "told"),
+    [
+        ([rule("true")] * 2001, 1, "at most 2000 rules"),
+        ([rule(f"'{'x' * 16_000}' != ''")] * 9, 1, "at most 131072 bytes of rules"),
+        ([rule("true")], 60_000, "at most 100000 fields that rules are about"),
+    ],
+)
+def test_the_rules_of_a_definition_are_bounded(
+    cluster: CustomCluster, rules: list[Object], count: int, told: str
+) -> None:
+    inner = struct(*rules, **{f"f{n}": INT for n in range(count)})
+    found = faults_of(cluster, things(rule("true"), a=inner))
+    assert [] != [text for _, reason, text in found if reason == "Forbidden" and told in text]

@@ -16,7 +16,11 @@ from stower.cel.schema import cardinality
 Object = dict[str, Any]
 RULE_COST_MAX: Final = 10_000_000  # StaticEstimatedCostLimit
 SCHEMA_COST_MAX: Final = 100_000_000  # StaticEstimatedCRDCostLimit
-RULES_MAX: Final = 2_000  # of a schema; arbitrary: public definitions have at most 150
+# Of a schema, a few seconds at worst to compile; arbitrary. Public definitions have up to 220 rules
+# of 10 KiB, and up to 1,000 parts below schemas with rules, counted for each such schema.
+RULES_MAX: Final = 2_000
+RULES_BYTES_MAX: Final = 128 * 1024
+PARTS_MAX: Final = 100_000
 EXPENSIVE_MAX: Final = 4  # rules that are named where all together cost too much
 REASONS: Final = (
     "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired",
@@ -64,6 +68,15 @@ def _nested(schema: Object) -> Iterator[tuple[str, Object]]:
             yield f".{word}", schema[word]
 
 
+def _count_parts(schema: Object, most: int) -> int:
+    """How many schemas there are in a schema, itself included; or more than `most`."""
+    count, waiting = 0, [schema]
+    while waiting and count <= most:
+        count += 1
+        waiting += [inner for _, inner in _nested(waiting.pop())]
+    return count
+
+
 class _Cost(NamedTuple):
     path: str
     cost: int
@@ -76,7 +89,7 @@ class _Walk:
         self.is_known = is_known
         self.faults: list[FieldError] = []
         self.total = 0
-        self.count = 0
+        self.count = self.bytes = self.parts = 0
         self.expensive: list[_Cost] = []
 
     def visit(
@@ -94,10 +107,7 @@ class _Walk:
             self.visit(inner, path + name, below, inside, is_resource)
         if not schema.get(FIELD):
             return
-        self.count += len(schema[FIELD])
-        if self.count > RULES_MAX:
-            text = f"a schema must have at most {RULES_MAX} rules"
-            self.faults.append(FieldError(FORBIDDEN, f"{path}.{FIELD}", None, text))
+        if not self.has_room(schema, f"{path}.{FIELD}"):
             return
         for i, rule in enumerate(schema[FIELD]):
             self.faults += _text_faults(rule, schema, f"{path}.{FIELD}[{i}]")
@@ -112,6 +122,25 @@ class _Walk:
             at = f"{path}.{FIELD}[{i}]"
             self._add(compiled, at, cardinality(found.declared) if count is None else count)
             self._compare(compiled, at, uncorrelated)
+
+    def has_room(self, schema: Object, path: str) -> bool:
+        """Counts the rules of a schema before they are compiled."""
+        rules = schema[FIELD]
+        self.count += len(rules)
+        for rule in rules:
+            texts = (rule.get("rule") or "", rule.get("messageExpression") or "")
+            self.bytes += sum(len(text.encode()) for text in texts)
+        self.parts += _count_parts(schema, PARTS_MAX - self.parts)
+        for found, most, what in (
+            (self.count, RULES_MAX, "rules"),
+            (self.bytes, RULES_BYTES_MAX, "bytes of rules"),
+            (self.parts, PARTS_MAX, "fields that rules are about"),
+        ):
+            if found > most:
+                text = f"a schema must have at most {most} {what}"
+                self.faults.append(FieldError(FORBIDDEN, path, None, text))
+                return False
+        return True
 
     def _add(self, compiled: Compiled, at: str, count: int) -> None:
         """Adds errors of the compiler, and costs."""
