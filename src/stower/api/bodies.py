@@ -126,18 +126,23 @@ def check_kind(call: Call, item: Object, kind: str, api_version: str) -> None:
             f".{field} of type string ({_summary(call.request.body)})"
         )
     group, _, number = version.rpartition("/")
-    own_group = api_version.rpartition("/")[0]
     known = call.context.registry.kinds
     if found == kind and (version in RETIRED or f"{group}/{number}/{found}" in known):
         raise bad_request(
             f"the API version in the data ({version}) does not match the expected API version "
             f"({api_version})"
         )
-    why = f'no kind "{found}" is registered for version "{version}" in scheme "{SCHEME}"'
-    if f"{group}/{number}/{found}" in known:
-        internal = f"{own_group.partition('.')[0] or 'core'}.{kind}"
-        why = f"converting ({number}.{found}) to ({internal}): unknown conversion"
+    why = unconvertible(call, kind, found, version)
     raise bad_request(f'{found} in version "{number}" cannot be handled as a {kind}: {why}')
+
+
+def unconvertible(call: Call, kind: str, found: str, version: str) -> str:
+    """Why an object of one kind and version cannot be read as one of the kind asked for."""
+    group, _, number = version.rpartition("/")
+    if f"{group}/{number}/{found}" not in call.context.registry.kinds:
+        return f'no kind "{found}" is registered for version "{version}" in scheme "{SCHEME}"'
+    internal = f"{call.resource.group.partition('.')[0] or 'core'}.{kind}"
+    return f"converting ({number}.{found}) to ({internal}): unknown conversion"
 
 
 def read_unstored(call: Call, kind: str, api_version: str) -> Object:

@@ -17,6 +17,7 @@ from stower.api.bodies import (
     may_repeat,
     media_type,
     parse_json,
+    unconvertible,
     yaml_warnings,
 )
 from stower.api.calls import Call
@@ -118,6 +119,8 @@ def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Trans
             raise ApiError(error.code, reason, str(error)) from None
         if not isinstance(patched, dict):
             raise bad_request("the result of the patch is not a JSON object")
+        if not strategically:
+            _check_version_there(call, patched)
         try:
             if not strategically:  # which looks at neither
                 _check_patched_kind(call, patched)
@@ -250,14 +253,25 @@ def _named(call: Call, item: Object) -> Object:
     return item
 
 
+def _check_version_there(call: Call, patched: Object) -> None:
+    """A patched object names its version. Raises ApiError 400.
+
+    Without one, upstream reads it as the version it has inside, of whose fields none has the name
+    that clients know: the object comes out empty.
+    """
+    if call.resource.custom is None and not patched.get("apiVersion"):
+        if (patched.get("kind") or call.resource.kind) == call.resource.kind:
+            check_name(call, "")
+
+
 def _check_patched_kind(call: Call, patched: Object) -> None:
-    kind, version = patched.get("kind"), patched.get("apiVersion")
-    if kind == call.resource.kind and version == call.resource.api_version:
-        return
-    raise bad_request(
-        f'no kind "{kind}" is registered for version "{version}" in scheme '
-        '"pkg/api/legacyscheme/scheme.go:30"'
-    )
+    """A patched object is of its kind yet, or names none and has a Go type. Raises ApiError 400."""
+    resource = call.resource
+    kind, version = patched.get("kind") or "", patched.get("apiVersion") or ""
+    if resource.custom is None:
+        kind = kind or resource.kind
+    if kind != resource.kind or version != resource.api_version:
+        raise bad_request(unconvertible(call, resource.kind, str(kind), str(version)))
 
 
 def apply(call: Call, options: WriteOptions) -> Response:

@@ -68,7 +68,7 @@ def json_patch(original: Value, operations: Value) -> Value:
     copied = 0
     for operation in operations:
         if operation.get("op") == "copy":
-            copied += len(_encode(_at(result, _steps(operation.get("from", "")))))
+            copied += len(_encode(_found(result, _steps(operation.get("from", "")))))
             if copied > COPIED_BYTES_MAX:
                 raise CopyLimitError(
                     f"Unable to copy, the accumulated size increase of copy is {copied}, "
@@ -80,32 +80,30 @@ def json_patch(original: Value, operations: Value) -> Value:
 
 def _apply(value: Value, operation: Object) -> Value:
     kind = operation.get("op")
-    path = operation.get("path")
-    if kind in ("add", "replace", "test") and "value" not in operation:
-        raise PatchError("missing value")
-    steps = _steps(path)
-    if kind == "add":
-        return _set_at(value, steps, operation["value"], insert=True)
+    steps = _steps(operation.get("path"))
+    new = operation.get("value")
     if kind == "replace":
         # Of an object, one that has no such key too: as the library that API servers use
         # (evanphx/json-patch v4).
-        return _set_at(value, steps, operation["value"], insert=False)
+        if not steps and not isinstance(new, dict | list):
+            raise PatchError("replace operation value must be object or array")
+        return _set_at(value, steps, new, insert=False)
+    if kind == "test":
+        if not _same(_found(value, steps) if steps else value, new):
+            raise PatchError(f"testing value {operation['path']} failed")
+        return value
+    if not steps:
+        raise PatchError(f"{kind} operation does not apply: doc is missing path")
+    if kind == "add":
+        return _set_at(value, steps, new, insert=True)
     if kind == "remove":
         return _remove_at(value, steps)
-    if kind == "test":
-        try:
-            found = _at(value, steps)
-        except PatchError:
-            found = None
-        if not _same(found, operation["value"]):
-            raise PatchError(f"testing value {path} failed")
-        return value
     if kind in ("move", "copy"):
         origin = _steps(operation.get("from", ""))
-        moved = _at(value, origin)
+        new = _found(value, origin)
         if kind == "move":
             value = _remove_at(value, origin)
-        return _set_at(value, steps, moved, insert=True)
+        return _set_at(value, steps, new, insert=True)
     raise PatchError(f"unexpected kind: {kind}")
 
 
@@ -123,7 +121,7 @@ def _same(one: Value, other: Value) -> bool:
 def _steps(path: Value) -> list[str]:
     if not isinstance(path, str):
         raise PatchError("missing path")
-    if path and not path.startswith("/"):
+    if path and "/" not in path:
         raise PatchError(f"invalid path: {path}")
     return [s.replace("~1", "/").replace("~0", "~") for s in path.split("/")[1:]]
 
@@ -147,6 +145,14 @@ def _at(value: Value, steps: list[str]) -> Value:
         else:
             raise PatchError(f"no value at {step}")
     return value
+
+
+def _found(value: Value, steps: list[str]) -> Value:
+    """What is at a place, or null for a key that an object has not. Raises PatchError."""
+    if not steps:
+        raise PatchError("doc is missing path")
+    parent = _at(value, steps[:-1])
+    return parent.get(steps[-1]) if isinstance(parent, dict) else _at(parent, steps[-1:])
 
 
 def _set_at(value: Value, steps: list[str], new: Value, insert: bool) -> Value:

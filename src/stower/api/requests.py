@@ -297,8 +297,11 @@ def _match_errors(
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
             )
             errors.append(FieldError(FORBIDDEN, where, None, text))
-        if initial is not None and match and match != "NotOlderThan":
+        if match and match != "NotOlderThan":
             errors.append(unsupported(where, match, ("NotOlderThan",)))
+        if match and token:
+            text = "resourceVersionMatch is forbidden when continue is provided"
+            errors.append(FieldError(FORBIDDEN, where, None, text))
         return errors
     if match:
         if not version:
