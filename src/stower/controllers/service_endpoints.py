@@ -38,11 +38,14 @@ class ServiceController(BaseController):
         if kind == self.made:
             name = self.service_of(obj)
             return (f"{namespace_of(obj)}/{name}",) if name else ()
+        services = seen.list_namespace(SERVICES, namespace_of(obj))
+        if not services:
+            return ()
         if old is not None and old is not obj and _relevant(old) == _relevant(obj):
             return ()
         return tuple(
             key_of(service)
-            for service in seen.list_namespace(SERVICES, namespace_of(obj))
+            for service in services
             if any(pod is not None and _selects(service, pod) for pod in (obj, old))
         )
 
