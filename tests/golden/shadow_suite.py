@@ -148,12 +148,27 @@ def _complete(client: Client, item: Case) -> Case:
     return item
 
 
+def _unmerged(item: Any) -> Any:
+    """A stored pod as it was sent: what servers merge from label keys stands there yet."""
+    if isinstance(item, list):
+        return [_unmerged(v) for v in item]
+    if not isinstance(item, dict):
+        return item
+    made = {k: _unmerged(v) for k, v in item.items()}
+    keys = {*(item.get("matchLabelKeys") or ()), *(item.get("mismatchLabelKeys") or ())}
+    rules = (item.get("labelSelector") or {}).get("matchExpressions")
+    if keys and rules:
+        kept = [r for r in rules if r["key"] not in keys]
+        made["labelSelector"] = {**item["labelSelector"], "matchExpressions": kept}
+    return made
+
+
 def _create(client: Client, item: Case) -> None:
     item = _complete(client, item)
     meta = {k: v for k, v in item["metadata"].items() if k not in ("resourceVersion", "uid")}
     namespace = meta.get("namespace") or "default"
     path = PATHS[item["kind"]].format(namespace)
-    code, told = client.call("POST", path, {**item, "metadata": meta})
+    code, told = client.call("POST", path, {**_unmerged(item), "metadata": meta})
     if code == 409 and item["kind"] in ("Namespace", "PriorityClass"):
         name = f"{path}/{meta['name']}"
         known = client.call("GET", name)[1]
