@@ -1,4 +1,4 @@
-"""CEL (Common Expression Language) as Kubernetes uses it in device selectors and in rules of schemas:
+"""CEL (Common Expression Language) as Kubernetes uses it in device selectors and rules of schemas:
 parses, type-checks, estimates the cost of, compiles and evaluates expressions.
 
 Other packages use `device`, the environment that Kubernetes gives to selectors of devices, and
