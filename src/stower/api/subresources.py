@@ -69,6 +69,14 @@ def _part(call: Call) -> Response | Watch:
     return writes.update(call) if verb == "update" else patch_requests.patch(call)
 
 
+def _log(call: Call) -> Response:
+    """Nothing has run yet: no output."""
+    _check_container(call)
+    if call.record().fields.get("spec.nodeName"):
+        raise _not_carried_out(call)
+    return Response(204, [], content_type="text/plain")
+
+
 def _finalize(call: Call) -> Response:
     """PUT of a namespace with fewer finalizers in its spec."""
     return writes.update(call)
@@ -96,6 +104,7 @@ SUBRESOURCES: Final[dict[tuple[str, str], Handler]] = {
     ("pods", "binding"): bindings.bind,
     ("pods", "ephemeralcontainers"): _part,
     ("pods", "eviction"): evictions.evict,
+    ("pods", "log"): _log,
     ("pods", "resize"): _part,
     ("serviceaccounts", "token"): reviews.token,
 }

@@ -215,5 +215,7 @@ def test_what_containers_do_not_do_is_said_in_one_sentence() -> None:
         assert (501, "NotImplemented") == (code, answer["reason"])
         assert f'the containers of pod "p" are simulated: {why}' == answer["message"]
     cluster.create("pods", pod("waits", "100"))
-    code, answer = cluster.ask("GET", "/api/v1/namespaces/default/pods/waits/log")
+    code, answer = cluster.ask("POST", "/api/v1/namespaces/default/pods/waits/exec")
     assert (400, "pod waits does not have a host assigned") == (code, answer["message"])
+    code, answer = cluster.ask("GET", "/api/v1/namespaces/default/pods/waits/log")
+    assert (204, {}) == (code, answer), "nothing was written yet"
