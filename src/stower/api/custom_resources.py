@@ -34,7 +34,7 @@ from stower.api.errors import (
 )
 from stower.api.hooks import Hooks
 from stower.api.printers.parts import format_age
-from stower.api.registry import Registry, Resource
+from stower.api.registry import Registry, Resource, version_rank
 from stower.api.requests import WriteOptions, encode
 from stower.api.schema import BadValueError, Reading
 from stower.model.integers import parse_decimal
@@ -90,6 +90,7 @@ class CustomVersion:
         parts = version.get("subresources") or {}
         self.has_status = "status" in parts
         self.scale: Object | None = parts.get("scale")
+        self.deprecation = _deprecation(spec, version)  # a warning, or nothing
         self.selectable: list[str] = [
             field["jsonPath"] for field in version.get("selectableFields") or ()
         ]
@@ -255,6 +256,27 @@ def unconverted(spec: Object) -> list[str]:
         for version in spec.get("versions") or ()
         if version.get("served") and undocumented(_schema_of(version)) != stored
     ]
+
+
+def _deprecation(spec: Object, version: Object) -> str:
+    """The warning of a version that is deprecated: its own, or one that names a newer version."""
+    if not version.get("deprecated"):
+        return ""
+    if (text := version.get("deprecationWarning")) is not None:
+        return str(text)
+    group, kind, name = spec["group"], spec["names"]["kind"], version["name"]
+    newer = sorted(
+        (
+            other["name"]
+            for other in spec["versions"]
+            if other.get("served")
+            and not other.get("deprecated")
+            and version_rank(other["name"]) < version_rank(name)
+        ),
+        key=version_rank,
+    )
+    text = f"{group}/{name} {kind} is deprecated"
+    return f"{text}; use {group}/{newer[0]} {kind}" if newer else text
 
 
 def at_path(item: Any, path: str) -> Any:

@@ -93,7 +93,7 @@ class Registry:
         if resource.version not in versions:
             versions.append(resource.version)
             if resource.group not in self._own_groups:
-                versions.sort(key=_version_rank)
+                versions.sort(key=version_rank)
 
     def remove(self, group: str, plural: str) -> None:
         """Serve a custom resource no longer."""
@@ -101,7 +101,7 @@ class Registry:
             del self._resources[key]
         left = list(dict.fromkeys(k[1] for k in self._resources if k[0] == group))
         if left:
-            ranked = left if group in self._own_groups else sorted(left, key=_version_rank)
+            ranked = left if group in self._own_groups else sorted(left, key=version_rank)
             self.groups[group] = ranked
         else:
             self.groups.pop(group, None)
@@ -137,7 +137,7 @@ _VERSION: Final = re.compile(r"v(\d{1,9})(?:(alpha|beta)(\d{1,9}))?\Z", re.ASCII
 _STABILITY: Final = {None: 0, "beta": 1, "alpha": 2}
 
 
-def _version_rank(version: str) -> tuple[int, int, int, int, str]:
+def version_rank(version: str) -> tuple[int, int, int, int, str]:
     """Sorts the preferred version first: stable ones, then newer ones, then other names. Source:
     apimachinery pkg/version/helpers.go."""
     match = _VERSION.match(version)

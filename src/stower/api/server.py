@@ -254,6 +254,14 @@ class Api:
             raise method_not_allowed()
         namespace = info.namespace if resource.namespaced else ""
         call = Call(self.context, request, resource, namespace, info.name, info.subresource)
+        response = self._carry_out(call, info)
+        if resource.custom is not None and resource.custom.deprecation:
+            if isinstance(response, Response):
+                response.warnings = (resource.custom.deprecation, *response.warnings)
+        return response
+
+    def _carry_out(self, call: Call, info: RequestInfo) -> Response | Watch:
+        resource = call.resource
         if info.subresource:
             if info.subresource not in resource.subresources:
                 raise no_such_path()

@@ -226,6 +226,21 @@ def test_names_columns_and_paths_are_checked(
     assert text in causes[0]["message"]
 
 
+def test_requests_for_a_deprecated_version_are_warned(cluster: CustomCluster) -> None:
+    old = {**version("v1beta1", {}, storage=False), "deprecated": True}
+    told = {**version("v1alpha1", {}, storage=False), "deprecated": True}
+    told["deprecationWarning"] = "use the other"
+    cluster.define(definition(versions=[version("v1", {}), old, told, version("v2", {}, False)]))
+    for path, warnings in (
+        (THINGS, []),
+        (OLD_THINGS, ["example.com/v1beta1 Thing is deprecated; use example.com/v2 Thing"]),
+        ("/apis/example.com/v1alpha1/things", ["use the other"]),
+    ):
+        assert warnings == cluster.ask_with_warnings("GET", path)[2]
+        body = {"metadata": {"generateName": "t-"}}
+        assert (201, warnings) == cluster.ask_with_warnings("POST", path, body)[::2]
+
+
 def test_the_newest_stable_version_is_preferred(cluster: CustomCluster) -> None:
     names = ["v1beta1", "other", "v2alpha1", "v1", "v10", "v1beta10", "v1alpha1", "a"]
     versions = [version(name, {}, storage=name == "v1") for name in names]
