@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from stower.controllers.objects import ObjectStore, uid_of
-from stower.controllers.runtime import NOT_FOUND, ReconcileResult
+from stower.controllers.runtime import ReconcileResult
+from stower.controllers.write_answers import NOT_FOUND
 from stower.model.times import SECOND_NS
 
 # To learn of an object that exists takes a watch less than this, unless it is down.

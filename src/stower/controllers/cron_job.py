@@ -24,12 +24,7 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import is_outdated, reference_to
-from stower.controllers.runtime import (
-    CONFLICT,
-    NOT_FOUND,
-    OwnerController,
-    ReconcileResult,
-)
+from stower.controllers.runtime import CONFLICT, OwnerController, ReconcileResult
 from stower.controllers.write_answers import WriteAnswer
 from stower.model.cron import zone_fault
 from stower.model.times import SECOND_NS, time_ns, time_text
@@ -54,7 +49,7 @@ class CronJobController(OwnerController):
     name = "cronjob-controller"
     kinds = ("cronjobs", "jobs")
     own = "cronjobs"
-    reports_writes = True
+    reported_kinds = ("jobs",)
 
     def __init__(self) -> None:
         self._events = EventRecorder(self.name)
@@ -227,23 +222,18 @@ class CronJobController(OwnerController):
     ) -> None:
         """An Event for each job that was created or deleted, or could not be."""
         obj = seen.get(self.own, key)
-        if answer.kind != "jobs" or obj is None:
+        if obj is None or not (answer.is_notable or answer.is_gone):
             return
-        why = answer.body.get("message", "")
+        name, why = answer.name, answer.failure
         if answer.method == "POST":
-            causes = (answer.body.get("details") or {}).get("causes") or ()
-            is_closing = any(c.get("reason") == "NamespaceTerminating" for c in causes)
             if answer.is_good:
-                name = (answer.body.get("metadata") or {}).get("name", "")
                 self._record(todo, obj, "Normal", "SuccessfulCreate", f"Created job {name}")
-            elif answer.status != CONFLICT and not is_closing:
+            elif answer.status != CONFLICT:
                 self._record(todo, obj, "Warning", "FailedCreate", f"Error creating job: {why}")
-        elif answer.method == "DELETE" and answer.target is not None:
-            if answer.is_good or answer.status == NOT_FOUND:
-                text = f"Deleted job {name_of(answer.target)}"
-                self._record(todo, obj, "Normal", "SuccessfulDelete", text)
-            else:
-                self._record(todo, obj, "Warning", "FailedDelete", f"Deleted job: {why}")
+        elif answer.is_good or answer.is_gone:
+            self._record(todo, obj, "Normal", "SuccessfulDelete", f"Deleted job {name}")
+        else:
+            self._record(todo, obj, "Warning", "FailedDelete", f"Deleted job: {why}")
 
     def _record(
         self, todo: ReconcileResult, obj: Object, type: str, reason: str, message: str

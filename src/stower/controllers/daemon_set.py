@@ -18,7 +18,7 @@ from stower.controllers.daemon_pods import (
     placement_fields,
 )
 from stower.controllers.daemon_rollout import Rollout
-from stower.controllers.event_notes import NotingController
+from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.history import KIND, RevisionHistory, number_of, snapshot
 from stower.controllers.objects import (
     Object,
@@ -39,7 +39,8 @@ from stower.controllers.pods import (
     is_ready,
     phase,
 )
-from stower.controllers.runtime import ReconcileResult
+from stower.controllers.runtime import OwnerController, ReconcileResult
+from stower.controllers.write_answers import WriteAnswer
 from stower.model.times import SECOND_NS
 
 BURST: Final = 250  # pods that are made, and deleted, at one turn (BurstReplicas)
@@ -71,15 +72,16 @@ class _Turn(msgspec.Struct, gc=False):
         return is_updated(pod, self.hashed, generation_of(self.obj))
 
 
-class DaemonSetController(NotingController):
+class DaemonSetController(OwnerController):
     """One DaemonSet is one key."""
 
     name = "daemonset-controller"
     kinds = ("daemonsets", "pods", "nodes", KIND)
     own = "daemonsets"
+    reported_kinds = ("pods",)
 
     def __init__(self) -> None:
-        super().__init__()
+        self._events = EventRecorder(self.name)
         self._adoption = ControllerRefManager(self.own, "pods", finished=True)
         self._history = RevisionHistory(self.own)
         self._pace = CreationPace(BURST)
@@ -103,7 +105,6 @@ class DaemonSetController(NotingController):
 
     def forget(self, key: str) -> None:
         """The set is gone."""
-        super().forget(key)
         self._pace.forget(key)
 
     def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
@@ -217,8 +218,10 @@ class DaemonSetController(NotingController):
             verb = "kill" if failed else "delete"
             text = (f"Found {phase(pod).lower()} daemon pod {namespace_of(pod)}/{name_of(pod)} on "
                     f"node {node}, will try to {verb} it")  # fmt: skip
-            self.notes.add(key_of(turn.obj), "Warning" if failed else "Normal",
-                           f"{phase(pod)}DaemonPod", text)  # fmt: skip
+            self._events.record(
+                turn.todo, self.own, turn.obj, "Warning" if failed else "Normal",
+                f"{phase(pod)}DaemonPod", text,
+            )  # fmt: skip
             turn.delete.append(pod)
         return running
 
@@ -272,18 +275,20 @@ class DaemonSetController(NotingController):
 
     def _carry_out(self, turn: _Turn) -> None:
         for pod in turn.delete[:BURST]:
-            turn.todo.delete("pods", pod, told=True)
+            turn.todo.delete("pods", pod)
         for node in turn.create[: self._pace.allowed(key_of(turn.obj), len(turn.create))]:
-            turn.todo.create("pods", build_pod(turn.obj, node, turn.hashed), told=True)
+            turn.todo.create("pods", build_pod(turn.obj, node, turn.hashed))
 
-    def handle_write(
-        self, key: str, method: str, kind: str, name: str, answer: Object, failure: str
+    def report_write(
+        self, seen: ObjectStore, key: str, answer: WriteAnswer, todo: ReconcileResult
     ) -> None:
-        """Note what became of pods."""
-        if kind == "pods":
-            self.note_pod(key, method, name, failure)
-            if failure and method == "POST":
-                self._pace.refuse(key)
+        """An Event for each pod that was created or deleted, or could not be."""
+        obj = seen.get(self.own, key)
+        if obj is None or not answer.is_notable:
+            return
+        self._events.record_pod_write(todo, self.own, obj, answer)
+        if answer.method == "POST" and not answer.is_good:
+            self._pace.refuse(key)
 
     # Status
 

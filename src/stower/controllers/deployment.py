@@ -35,7 +35,7 @@ from stower.controllers.deployment_status import (
     set_paused,
     set_progress,
 )
-from stower.controllers.event_notes import NotingController
+from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.objects import (
     Object,
     ObjectStore,
@@ -47,7 +47,8 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import is_finished, is_outdated
-from stower.controllers.runtime import MERGE, ReconcileResult
+from stower.controllers.runtime import MERGE, OwnerController, ReconcileResult
+from stower.controllers.write_answers import WriteAnswer
 
 NO_LIMIT = 2**31 - 1
 
@@ -85,15 +86,16 @@ class _Turn(msgspec.Struct, gc=False):
         return changes
 
 
-class DeploymentController(NotingController):
+class DeploymentController(OwnerController):
     """One Deployment is one key."""
 
     name = "deployment-controller"
     kinds = ("deployments", "replicasets", "pods")
     own = "deployments"
+    reported_kinds = ("replicasets",)
 
     def __init__(self) -> None:
-        super().__init__()
+        self._events = EventRecorder(self.name)
         self._adoption = ControllerRefManager(self.own, "replicasets")
         self._made: dict[str, str] = {}  # the ReplicaSet that was made at the last turn, by key
         self._refused: dict[str, str] = {}  # why it was not
@@ -114,7 +116,6 @@ class DeploymentController(NotingController):
 
     def forget(self, key: str) -> None:
         """The Deployment is gone."""
-        super().forget(key)
         self._made.pop(key, None)
         self._refused.pop(key, None)
         for known in [k for k in self._scaling if k[0] == key]:
@@ -183,7 +184,7 @@ class DeploymentController(NotingController):
             turn.todo.patch("deployments", obj, {"status": {"collisionCount": collisions}},
                             "status")  # fmt: skip
             return
-        turn.todo.create("replicasets", made, told=True)
+        turn.todo.create("replicasets", made)
         refused = self._refused.pop(key, "")
         if refused and deadline_s(obj) is not None:
             text = f'Failed to create new replica set "{name_of(made)}": {refused}'
@@ -290,28 +291,30 @@ class DeploymentController(NotingController):
             if spec:
                 patch["spec"] = spec
             if patch:
-                turn.todo.patch("replicasets", one, patch, told=size != before)
+                turn.todo.patch("replicasets", one, patch)
 
-    def handle_write(
-        self, key: str, method: str, kind: str, name: str, answer: Object, failure: str
+    def report_write(
+        self, seen: ObjectStore, key: str, answer: WriteAnswer, todo: ReconcileResult
     ) -> None:
-        """Note what became of ReplicaSets."""
-        if kind != "replicasets":
+        """An Event for each ReplicaSet that was scaled, or could not be created."""
+        obj, name = seen.get(self.own, key), answer.name
+        if obj is None:
             return
-        if method == "PATCH":
+        text = ""
+        if answer.method == "PATCH":
             text = self._scaling.pop((key, name), "")
-            if text and not failure:
-                self.notes.add(key, "Normal", "ScalingReplicaSet", text)
-        elif method == "POST" and failure and answer.get("reason") != "AlreadyExists":
-            self._refused[key] = failure
-            made = (answer.get("details") or {}).get("name") or ""
-            text = f'Failed to create new replica set "{made}": {failure}'
-            self.notes.add(key, "Warning", "ReplicaSetCreateError", text)
-        elif method == "POST" and not failure:
+        elif answer.method == "POST" and answer.is_good:
             self._made[key] = name
-            if size := replicas(answer):
+            if size := replicas(answer.body):
                 text = f"Scaled up replica set {name} from 0 to {size}"
-                self.notes.add(key, "Normal", "ScalingReplicaSet", text)
+        elif answer.method == "POST" and answer.is_notable:
+            if answer.body.get("reason") != "AlreadyExists":
+                self._refused[key] = answer.failure
+                what = f'Failed to create new replica set "{name}": {answer.failure}'
+                why = ("Warning", "ReplicaSetCreateError", what)
+                self._events.record(todo, self.own, obj, *why)
+        if text and answer.is_good:
+            self._events.record(todo, self.own, obj, "Normal", "ScalingReplicaSet", text)
 
     # Status
 

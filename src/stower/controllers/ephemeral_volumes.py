@@ -35,7 +35,7 @@ class EphemeralVolumeController(BaseController):
 
     name = "ephemeral-volume-controller"
     kinds = ("pods", CLAIMS)
-    reports_writes = True
+    reported_kinds = (CLAIMS,)
 
     def __init__(self) -> None:
         self._events = EventRecorder("ephemeral_volume")
@@ -81,12 +81,11 @@ class EphemeralVolumeController(BaseController):
     ) -> None:
         """Says why a claim could not be made."""
         pod = seen.get("pods", key)
-        if answer.is_good or pod is None:
+        if answer.is_good or not answer.is_notable or pod is None:
             return
         for volume in self._making.get(key, ()):
-            message = answer.body.get("message") or f"status {answer.status}"
             name = ephemeral_claim_name(pod, volume)
-            self._tell(pod, volume, f"create PVC {name}: {message}", todo)
+            self._tell(pod, volume, f"create PVC {name}: {answer.failure}", todo)
 
     def _tell(self, pod: Object, volume: str, fault: str, todo: ReconcileResult) -> None:
         text = f"ephemeral volume {volume}: {fault}"

@@ -34,13 +34,12 @@ from stower.controllers.objects import (
     ObjectStore,
     is_ending,
     key_of,
-    name_of,
     namespace_of,
     owner_of,
     uid_of,
 )
 from stower.controllers.pods import condition, is_ready, phase, selects
-from stower.controllers.runtime import NOT_FOUND, OwnerController, ReconcileResult
+from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.controllers.write_answers import WriteAnswer
 from stower.model.times import SECOND_NS, time_ns, time_text
 
@@ -80,7 +79,7 @@ class JobController(OwnerController):
     name = "job-controller"
     kinds = ("jobs", "pods")
     own = "jobs"
-    reports_writes = True
+    reported_kinds = ("pods",)
 
     def __init__(self) -> None:
         self._adoption = ControllerRefManager(self.own, "pods", finalizer=TRACKING)
@@ -107,10 +106,12 @@ class JobController(OwnerController):
         if key.count("/") == 2:
             _release_orphan(seen, key.removeprefix(ORPHAN), todo)
             return
-        if seen.get(self.own, key) is None:
-            self._backoffs.pop(key, None)
-            self._refused.discard(key)
         super().reconcile(seen, key, todo)
+
+    def forget(self, key: str) -> None:
+        """The Job is gone."""
+        self._backoffs.pop(key, None)
+        self._refused.discard(key)
 
     def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Make the pods that are still needed, and say how far it is."""
@@ -270,26 +271,13 @@ class JobController(OwnerController):
     ) -> None:
         """An Event for each pod that was created or deleted, or could not be."""
         job = seen.get(self.own, key)
-        if answer.kind != "pods" or job is None:
+        if job is None:
             return
-        if answer.method == "POST":
-            if answer.is_good:
-                self._refused.discard(key)
-                text = f"Created pod: {(answer.body.get('metadata') or {}).get('name', '')}"
-                self._events.record(todo, "jobs", job, "Normal", "SuccessfulCreate", text)
-                return
+        if answer.method == "POST" and answer.is_good:
+            self._refused.discard(key)
+        elif answer.method == "POST":
             self._refused.add(key)
-            causes = (answer.body.get("details") or {}).get("causes") or ()
-            if all(cause.get("reason") != "NamespaceTerminating" for cause in causes):
-                text = f"Error creating: {answer.body.get('message', '')}"
-                self._events.record(todo, "jobs", job, "Warning", "FailedCreate", text)
-        elif answer.method == "DELETE" and answer.target is not None:
-            if answer.is_good:
-                text = f"Deleted pod: {name_of(answer.target)}"
-                self._events.record(todo, "jobs", job, "Normal", "SuccessfulDelete", text)
-            elif answer.status != NOT_FOUND:
-                text = f"Error deleting: {answer.body.get('message', '')}"
-                self._events.record(todo, "jobs", job, "Warning", "FailedDelete", text)
+        self._events.record_pod_write(todo, self.own, job, answer)
 
 
 def _is_foreign(job: Object) -> bool:

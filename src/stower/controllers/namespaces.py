@@ -11,7 +11,8 @@ import msgspec
 
 from stower.controllers.namespace_conditions import Leftovers, updated_conditions
 from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, namespace_of
-from stower.controllers.runtime import NOT_FOUND, BaseController, ReconcileResult
+from stower.controllers.runtime import BaseController, ReconcileResult
+from stower.controllers.write_answers import NOT_FOUND
 from stower.model.times import SECOND_NS, time_ns
 
 LEASES: Final = "kube-node-lease"

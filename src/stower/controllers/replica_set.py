@@ -7,7 +7,7 @@ from typing import Final
 from stower.controllers.adoption import ControllerRefManager
 from stower.controllers.creation_pace import CreationPace
 from stower.controllers.deletion_order import order_for_deletion
-from stower.controllers.event_notes import NotingController
+from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.objects import Object, ObjectStore, is_ending, key_of, owner_of, uid_of
 from stower.controllers.pods import (
     condition,
@@ -18,19 +18,22 @@ from stower.controllers.pods import (
     is_ready,
     pod_of,
 )
-from stower.controllers.runtime import MERGE, ReconcileResult
+from stower.controllers.runtime import MERGE, OwnerController, ReconcileResult
+from stower.controllers.write_answers import WriteAnswer
 from stower.model.times import time_text
 
 BURST: Final = 500
 FAILURE: Final = "ReplicaFailure"
 
 
-class ReplicaSetController(NotingController):
+class ReplicaSetController(OwnerController):
     """One ReplicaSet, or one ReplicationController, is one key."""
+
+    reported_kinds = ("pods",)
 
     def __init__(self, own: str = "replicasets", name: str = "replicaset-controller") -> None:
         self.own, self.name, self.kinds = own, name, (own, "pods")
-        super().__init__()
+        self._events = EventRecorder(name)
         self._adoption = ControllerRefManager(self.own, "pods")
         self._pace = CreationPace(BURST)
         self._refused: dict[str, str] = {}  # why the last write of a pod was refused, by key
@@ -44,7 +47,6 @@ class ReplicaSetController(NotingController):
 
     def forget(self, key: str) -> None:
         """The set is gone."""
-        super().forget(key)
         self._pace.forget(key)
         self._refused.pop(key, None)
 
@@ -62,7 +64,7 @@ class ReplicaSetController(NotingController):
         if not is_ending(obj):
             for _ in range(self._pace.allowed(key_of(obj), missing)):
                 pod = pod_of(obj["spec"]["template"], obj, self.own)
-                todo.create("pods", pod, told=True)
+                todo.create("pods", pod)
             if missing < 0:
                 surplus = min(-missing, BURST)
                 if surplus < len(pods):
@@ -70,23 +72,25 @@ class ReplicaSetController(NotingController):
                 else:
                     pods_to_go = pods
                 for pod in pods_to_go[:surplus]:
-                    todo.delete("pods", pod, told=True)
+                    todo.delete("pods", pod)
         leaving = sum(
             is_ending(pod) and not is_finished(pod) and self._adoption.matches(obj, pod)
             for pod in owned
         )
         self._status(obj, pods, leaving, missing, refused, todo)
 
-    def handle_write(
-        self, key: str, method: str, kind: str, name: str, answer: Object, failure: str
+    def report_write(
+        self, seen: ObjectStore, key: str, answer: WriteAnswer, todo: ReconcileResult
     ) -> None:
-        """Note what became of pods."""
-        if kind == "pods":
-            self.note_pod(key, method, name, failure)
-            if failure:
-                self._refused[key] = failure
-                if method == "POST":
-                    self._pace.refuse(key)
+        """An Event for each pod that was created or deleted, or could not be."""
+        obj = seen.get(self.own, key)
+        if obj is None or answer.method == "PATCH" or not answer.is_notable:
+            return
+        self._events.record_pod_write(todo, self.own, obj, answer)
+        if not answer.is_good:
+            self._refused[key] = answer.failure
+            if answer.method == "POST":
+                self._pace.refuse(key)
 
     def _status(
         self,

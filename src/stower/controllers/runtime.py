@@ -25,7 +25,7 @@ from stower.controllers.objects import (
     uid_of,
     version_of,
 )
-from stower.controllers.write_answers import WriteAnswer
+from stower.controllers.write_answers import NOT_FOUND, WriteAnswer
 from stower.framework.events import WatchType
 from stower.model.times import SECOND_NS, time_text
 
@@ -34,10 +34,10 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 MERGE: Final = "application/merge-patch+json"
 PAUSE_NS: Final = SECOND_NS // 10
 PAUSE_NS_MAX: Final = 30 * SECOND_NS
-NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 FAULTS_MAX: Final = 100
 encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
@@ -59,7 +59,6 @@ class _PlannedCall(msgspec.Struct, gc=False):
     content_type: str = ""
     target: Object | None = None
     query: tuple[tuple[str, str], ...] = ()
-    told: bool = False  # handle_answer is called with the answer
     awaited: bool = True  # the key is not reconciled before the answer, and again if it fails
 
 
@@ -87,13 +86,13 @@ class ReconcileResult:
         """Look at another key of the same controller then."""
         self.others.append((key, when_ns))
 
-    def create(self, kind: str, obj: Object, told: bool = False) -> None:
-        """Make an object. `told`: the controller's handle_answer is called with the answer."""
+    def create(self, kind: str, obj: Object) -> None:
+        """Make an object."""
         resource = self._resource(kind)
         version = self.versions.get(kind, resource.api_version)
         body = {"apiVersion": version, "kind": resource.kind, **obj}
         path = self.path_to(kind, namespace_of(obj))
-        self.calls.append(_PlannedCall(kind, "POST", path, encode(body), JSON, told=told))
+        self.calls.append(_PlannedCall(kind, "POST", path, encode(body), JSON))
 
     def update(self, kind: str, obj: Object, subresource: str = "") -> None:
         """Replace an object as a whole."""
@@ -107,15 +106,14 @@ class ReconcileResult:
         patch: Object,
         subresource: str = "",
         form: str = "",
-        told: bool = False,
     ) -> None:
         """Merge into an object, which must still be this one; strategically where that is done,
-        unless another form is asked for. `told`: see create."""
+        unless another form is asked for."""
         meta = {**(patch.get("metadata") or {}), "uid": uid_of(obj)}
         body = encode({**patch, "metadata": meta})
         path = self._path(kind, obj, subresource)
         own = MERGE if self._resource(kind).custom else STRATEGIC
-        self.calls.append(_PlannedCall(kind, "PATCH", path, body, form or own, obj, told=told))
+        self.calls.append(_PlannedCall(kind, "PATCH", path, body, form or own, obj))
 
     def unprotect(self, kind: str, obj: Object, finalizer: str) -> None:
         """Nobody uses it any more: it may go."""
@@ -131,14 +129,9 @@ class ReconcileResult:
         self.patch(kind, obj, {"metadata": meta}, form=MERGE)
 
     def delete(
-        self,
-        kind: str,
-        obj: Object,
-        grace_s: int | None = None,
-        policy: str | None = None,
-        told: bool = False,
+        self, kind: str, obj: Object, grace_s: int | None = None, policy: str | None = None
     ) -> None:
-        """Delete an object, which must still be this one. `told`: see create."""
+        """Delete an object, which must still be this one."""
         options: Object = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -149,7 +142,7 @@ class ReconcileResult:
         if policy is not None:
             options["propagationPolicy"] = policy
         path = self._path(kind, obj)
-        self.calls.append(_PlannedCall(kind, "DELETE", path, encode(options), JSON, obj, told=told))
+        self.calls.append(_PlannedCall(kind, "DELETE", path, encode(options), JSON, obj))
 
     def warn(self, pod: Object, reason: str, message: str, component: str) -> None:
         """A warning about a pod; the controller is told of the answer."""
@@ -257,11 +250,11 @@ class Controller(Protocol):
         """Say what is to be done for the key, as things are."""
 
     def handle_answer(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
-        """The answer to what was asked besides writes, and to the writes that ask for it."""
+        """The answer to what was asked besides writes."""
 
     @property
-    def reports_writes(self) -> bool:
-        """Whether `report_write` is called."""
+    def reported_kinds(self) -> tuple[str, ...]:
+        """The kinds whose writes `report_write` is called for."""
 
     def report_write(
         self, seen: ObjectStore, key: str, answer: WriteAnswer, todo: ReconcileResult
@@ -275,7 +268,6 @@ class _PendingCall(msgspec.Struct, gc=False):
     method: str
     path: str
     target: Object | None
-    told: bool
 
 
 class _CallState(msgspec.Struct, gc=False):
@@ -353,44 +345,31 @@ class ControllerManager:
         if work is None:
             return
         controller = self.controllers[work[0]]
-        if call.kind and call.kind not in RESOURCES and call.kind not in self.seen.custom:
-            pass  # its definition has gone, and all its objects
-        elif call.kind and 200 <= status < 300:
-            self._take(call, body)
-        elif call.kind and status == NOT_FOUND and call.target is not None:
-            self._on_deletion(call.kind, call.target)
-        if call.told:
+        is_good = 200 <= status < 300
+        if not call.kind:
             try:
                 controller.handle_answer(work[1], call.method, call.path, status, body)
             except Exception as error:
                 self._fault(controller, work[1], error)
-        if call.kind and controller.reports_writes:
-            self._report(controller, work, call, status, body)
+        else:
+            is_reported = call.kind in controller.reported_kinds
+            answer = _decode_object(body) if is_good or is_reported else {}
+            if call.kind not in RESOURCES and call.kind not in self.seen.custom:
+                pass  # its definition has gone, and all its objects
+            elif is_good:
+                self._take(call, answer)
+            elif status == NOT_FOUND and call.target is not None:
+                self._on_deletion(call.kind, call.target)
+            if is_reported:
+                what = WriteAnswer(call.kind, call.method, call.target, status, answer)
+                self._report(controller, work, what)
         gone = status == NOT_FOUND and call.method != "POST"
-        failed = not (200 <= status < 300 or gone)
-        self._finish_call(work, failed)
+        self._finish_call(work, not (is_good or gone))
 
-    def _report(
-        self,
-        controller: Controller,
-        work: tuple[int, str],
-        call: _PendingCall,
-        status: int,
-        body: bytes,
-    ) -> None:
-        try:
-            answer = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            answer = None
-        what = answer if isinstance(answer, dict) else {}
+    def _report(self, controller: Controller, work: tuple[int, str], answer: WriteAnswer) -> None:
         todo = ReconcileResult(self.now_ns, self.versions, self.seen.custom)
         try:
-            controller.report_write(
-                self.seen,
-                work[1],
-                WriteAnswer(call.kind, call.method, call.target, status, what),
-                todo,
-            )
+            controller.report_write(self.seen, work[1], answer, todo)
         except Exception as error:
             self._fault(controller, work[1], error)
             return
@@ -419,11 +398,9 @@ class ControllerManager:
         """One odd object must not stop the others."""
         self.faults.append(f"{controller.name}: {what}: {type(error).__name__}: {error}")
 
-    def _take(self, call: _PendingCall, body: bytes) -> None:
-        try:
-            obj = msgspec.json.decode(body)
-            meta = obj["metadata"]
-        except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError):
+    def _take(self, call: _PendingCall, obj: Object) -> None:
+        meta = obj.get("metadata")
+        if not isinstance(meta, dict):
             return
         if obj.get("kind") != self.seen.resource(call.kind).kind:
             if call.method == "DELETE" and call.target is not None:
@@ -528,13 +505,9 @@ class ControllerManager:
         self._next_id = id + 1
         if wanted.awaited:
             self._busy.setdefault(work, _CallState()).count += 1
+        waiting = work if wanted.awaited else None
         self._unanswered[id] = _PendingCall(
-            work if wanted.awaited else None,
-            wanted.kind,
-            wanted.method,
-            wanted.path,
-            wanted.target,
-            wanted.told or not wanted.kind,
+            waiting, wanted.kind, wanted.method, wanted.path, wanted.target
         )
         return Call(id, wanted.method, wanted.path, wanted.query, wanted.body, wanted.content_type)
 
@@ -545,12 +518,21 @@ class ControllerManager:
             heappush(self._timers, (when_ns, work))
 
 
+def _decode_object(body: bytes) -> Object:
+    """Decodes an answer; empty where it is no object."""
+    try:
+        found = decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 class BaseController:
     """What controllers have in common."""
 
     name = ""
     kinds: tuple[str, ...] = ()
-    reports_writes = False
+    reported_kinds: tuple[str, ...] = ()
     has_custom_kinds = False
 
     def custom_kind_keys(self, seen: ObjectStore, kind: str) -> Iterable[str]:
@@ -592,8 +574,13 @@ class OwnerController(BaseController):
     def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Say what is to be done for the key, as things are."""
         obj = seen.get(self.own, key)
-        if obj is not None:
+        if obj is None:
+            self.forget(key)
+        else:
             self.reconcile_owner(seen, obj, todo)
+
+    def forget(self, key: str) -> None:
+        """The object is gone: drop what is remembered of it."""
 
     def reconcile_owner(self, seen: ObjectStore, obj: Any, todo: ReconcileResult) -> None:
         """Say what is to be done for an object."""

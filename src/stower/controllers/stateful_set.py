@@ -17,7 +17,7 @@ from stower.controllers.claim_retention import (
     policy_of,
     wanted_references,
 )
-from stower.controllers.event_notes import NotingController
+from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.history import KIND, RevisionHistory, number_of, snapshot, template_of
 from stower.controllers.objects import (
     Object,
@@ -37,7 +37,7 @@ from stower.controllers.pods import (
     is_ready,
     phase,
 )
-from stower.controllers.runtime import ReconcileResult
+from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.controllers.stateful_pods import (
     NAME_LABEL,
     build_claim,
@@ -49,6 +49,7 @@ from stower.controllers.stateful_pods import (
     ordinal,
     pod_revision,
 )
+from stower.controllers.write_answers import WriteAnswer
 
 CLAIMS: Final = "persistentvolumeclaims"
 HISTORY_LIMIT: Final = 10  # where the server sets none (SetDefaults_StatefulSet)
@@ -79,15 +80,16 @@ class _Turn(msgspec.Struct, gc=False):
         return is_available(pod, _ready_s(self.obj), self.todo.now_ns)[0]
 
 
-class StatefulSetController(NotingController):
+class StatefulSetController(OwnerController):
     """One StatefulSet is one key."""
 
     name = "statefulset-controller"
     kinds = ("statefulsets", "pods", CLAIMS, KIND)
     own = "statefulsets"
+    reported_kinds = ("pods", CLAIMS)
 
     def __init__(self) -> None:
-        super().__init__()
+        self._events = EventRecorder(self.name)
         self._adoption = ControllerRefManager(self.own, "pods", is_member, finished=True)
         self._history = RevisionHistory(self.own)
 
@@ -197,7 +199,7 @@ class StatefulSetController(NotingController):
                 if claim is not None and is_stale(claim, pod, "pods"):
                     return
         if self._make_claims(turn, pod):
-            turn.todo.create("pods", pod, told=True)
+            turn.todo.create("pods", pod)
 
     def _make_claims(self, turn: _Turn, pod: Object) -> bool:
         """Whether the pod's claims are all there to stay; those that are missing are made."""
@@ -205,8 +207,7 @@ class StatefulSetController(NotingController):
         for template in claim_templates(turn.obj):
             claim = _claim(turn, template, ordinal(pod))
             if claim is None:
-                made = build_claim(template, turn.obj, ordinal(pod))
-                turn.todo.create(CLAIMS, made, told=True)
+                turn.todo.create(CLAIMS, build_claim(template, turn.obj, ordinal(pod)))
             there &= claim is not None and not is_ending(claim)
         if there and "uid" in pod["metadata"]:
             self._retain_claims(turn, pod, is_surplus=False)
@@ -228,7 +229,8 @@ class StatefulSetController(NotingController):
                 text = (f"PersistentVolumeClaim {name_of(claim)} has a conflicting OwnerReference "
                         "that acts as a manging controller, the retention policy is ignored for "
                         "this claim")  # fmt: skip
-                self.notes.add(key_of(turn.obj), "Warning", "ConflictingController", text)
+                what = ("Warning", "ConflictingController", text)
+                self._events.record(turn.todo, self.own, turn.obj, *what)
         return written
 
     def _mend(self, turn: _Turn, pod: Object) -> None:
@@ -237,7 +239,7 @@ class StatefulSetController(NotingController):
             self._retain_claims(turn, pod, is_surplus=False)
         labels = pod["metadata"].get("labels") or {}
         if labels.get(NAME_LABEL) != name_of(pod):
-            turn.todo.patch("pods", pod, {"metadata": {"labels": identity_labels(pod)}}, told=True)
+            turn.todo.patch("pods", pod, {"metadata": {"labels": identity_labels(pod)}})
 
     def _end_surplus(self, turn: _Turn, pod: Object, first: Object | None) -> bool:
         """Whether the next one must wait for this one. `first`: the first pod that is unwell, which
@@ -250,7 +252,7 @@ class StatefulSetController(NotingController):
         return True
 
     def _delete(self, turn: _Turn, pod: Object) -> None:
-        turn.todo.delete("pods", pod, told=True)
+        turn.todo.delete("pods", pod)
 
     # Update
 
@@ -311,28 +313,38 @@ class StatefulSetController(NotingController):
 
     # Events
 
-    def handle_write(
-        self, key: str, method: str, kind: str, name: str, answer: Object, failure: str
+    def report_write(
+        self, seen: ObjectStore, key: str, answer: WriteAnswer, todo: ReconcileResult
     ) -> None:
-        """Note what became of pods and claims. Source: stateful_pod_control.go."""
-        exists = answer.get("reason") == "AlreadyExists"
-        if kind not in ("pods", CLAIMS) or exists:
+        """An Event for each pod or claim that was written for the set, or could not be.
+
+        Source: stateful_pod_control.go.
+        """
+        obj = seen.get(self.own, key)
+        if obj is None or not answer.is_notable or answer.body.get("reason") == "AlreadyExists":
             return
-        verb = {"POST": "Create", "DELETE": "Delete"}.get(method, "Update")
-        owner = key.partition("/")[2]
-        name = name or str((answer.get("details") or {}).get("name") or "")
-        if kind == CLAIMS:
-            pod = f"{owner}-{name.rpartition('-')[2]}"
-            what = f"Claim {name} for Pod {pod}" if failure else f"Claim {name} Pod {pod}"
-            good = "success"
+        if answer.method == "PATCH" and not self._is_mended(obj, answer):
+            return
+        verb = {"POST": "Create", "DELETE": "Delete"}.get(answer.method, "Update")
+        what, good = f"Pod {answer.name}", "successful"
+        if answer.kind == CLAIMS:
+            of = "" if answer.is_good else "for "
+            pod = f"{name_of(obj)}-{answer.name.rpartition('-')[2]}"
+            what, good = f"Claim {answer.name} {of}Pod {pod}", "success"
+        text = f"{verb} {what} in StatefulSet {name_of(obj)}"
+        if answer.is_good:
+            result = ("Normal", f"Successful{verb}", f"{text} {good}")
         else:
-            what, good = f"Pod {name}", "successful"
-        if failure:
-            text = f"{verb} {what} in StatefulSet {owner} failed error: {failure}"
-            self.notes.add(key, "Warning", f"Failed{verb}", text)
-        else:
-            text = f"{verb} {what} in StatefulSet {owner} {good}"
-            self.notes.add(key, "Normal", f"Successful{verb}", text)
+            result = ("Warning", f"Failed{verb}", f"{text} failed error: {answer.failure}")
+        self._events.record(todo, self.own, obj, *result)
+
+    def _is_mended(self, obj: Object, answer: WriteAnswer) -> bool:
+        """The patch gave a pod of the set its labels; it did not adopt or release a pod, or name
+        the owners of a claim."""
+        pod = answer.target
+        if answer.kind != "pods" or pod is None or not self._adoption.matches(obj, pod):
+            return False
+        return (owner_of(pod) or {}).get("uid") == uid_of(obj)
 
 
 def _make_turn(

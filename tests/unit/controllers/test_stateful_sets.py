@@ -378,6 +378,23 @@ def test_what_is_done_is_said() -> None:
     ] == said
 
 
+def test_labels_of_an_adopted_pod_are_said_but_not_its_adoption() -> None:
+    cluster = Cluster()
+    pod = {"metadata": {"name": "db-0", "labels": {"app": "x"}}, "spec": template()["spec"]}
+    cluster.create("pods", pod)
+    cluster.create("statefulsets", stateful(1, updateStrategy={"type": "OnDelete"}))
+    cluster.advance(5)
+    assert "db" == cluster.one("pods", "db-0")["metadata"]["ownerReferences"][0]["name"]
+    said = events(cluster, "StatefulSet", "db")
+    assert [("SuccessfulUpdate", "Update Pod db-0 in StatefulSet db successful")] == said
+    path = cluster.path_to("pods", "default", "db-0")
+    loose = {"metadata": {"labels": {"app": "y", "statefulset.kubernetes.io/pod-name": None}}}
+    cluster.ask("PATCH", path, loose, "application/merge-patch+json")
+    cluster.settle()
+    assert not cluster.one("pods", "db-0")["metadata"].get("ownerReferences")
+    assert 1 == [reason for reason, _ in events(cluster, "StatefulSet", "db")].count(said[0][0])
+
+
 def test_a_pod_that_is_refused_is_said_and_tried_again() -> None:
     cluster = Cluster()
     limit_pods(cluster, 1)

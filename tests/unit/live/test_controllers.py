@@ -82,7 +82,7 @@ def test_a_request_that_fails_is_made_again(caplog: pytest.LogCaptureFixture) ->
     statuses = [422, 503]
 
     def fault(method: str, path: str) -> Response | None:
-        if method == "POST" and statuses:
+        if (method, path) == ("POST", PODS) and statuses:
             return Response(statuses.pop(0), b'{"message": "no"}')
         return None
 
