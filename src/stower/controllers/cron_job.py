@@ -14,7 +14,7 @@ from stower.controllers.cron_times import (
     timestamp_text,
 )
 from stower.controllers.event_recorder import EventRecorder
-from stower.controllers.job_sync import COMPLETE, FAILED, is_over, is_true
+from stower.controllers.job_sync import COMPLETE, FAILED, is_over
 from stower.controllers.objects import (
     Object,
     ObjectStore,
@@ -23,7 +23,7 @@ from stower.controllers.objects import (
     namespace_of,
     uid_of,
 )
-from stower.controllers.pods import is_outdated, reference_to
+from stower.controllers.pods import is_outdated, is_true, reference_to
 from stower.controllers.runtime import CONFLICT, OwnerController, ReconcileResult
 from stower.controllers.write_answers import WriteAnswer
 from stower.model.cron import zone_fault

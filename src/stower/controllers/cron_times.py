@@ -6,7 +6,7 @@ Source: pkg/controller/cronjob/utils.go.
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from stower.controllers.objects import Object
+from stower.controllers.objects import Object, created_ns
 from stower.model.cron import EPOCH, Schedule, find_zone
 from stower.model.times import SECOND_NS, time_ns
 
@@ -34,7 +34,7 @@ def find_due_times(cron_job: Object, schedule: Schedule, now_ns: int) -> DueTime
     ValueError for a schedule that is never due."""
     earliest_ns = time_ns((cron_job.get("status") or {}).get("lastScheduleTime"))
     if earliest_ns is None:
-        earliest_ns = time_ns(cron_job["metadata"].get("creationTimestamp")) or 0
+        earliest_ns = created_ns(cron_job)
     base_ns, deadline_s = earliest_ns, cron_job["spec"].get("startingDeadlineSeconds")
     if deadline_s is not None:
         earliest_ns = max(earliest_ns, now_ns - deadline_s * SECOND_NS)

@@ -23,6 +23,7 @@ from stower.controllers.history import KIND, RevisionHistory, number_of, snapsho
 from stower.controllers.objects import (
     Object,
     ObjectStore,
+    age,
     is_ending,
     key_of,
     name_of,
@@ -33,10 +34,12 @@ from stower.controllers.objects import (
 from stower.controllers.pods import (
     REVISION_HASH,
     absolute,
+    count_available,
     is_available,
     is_finished,
     is_outdated,
     is_ready,
+    min_ready_s,
     phase,
 )
 from stower.controllers.runtime import OwnerController, ReconcileResult
@@ -65,7 +68,7 @@ class _Turn(msgspec.Struct, gc=False):
 
     def is_available(self, pod: Object) -> bool:
         """Ready for minReadySeconds."""
-        return is_available(pod, _ready_s(self.obj), self.todo.now_ns)[0]
+        return is_available(pod, min_ready_s(self.obj), self.todo.now_ns)[0]
 
     def is_updated(self, pod: Object) -> bool:
         """Of the template as it is."""
@@ -121,7 +124,7 @@ class DaemonSetController(OwnerController):
         if current is None:
             return
         on: dict[str, list[Object]] = {}
-        for pod in sorted(pods, key=_age):
+        for pod in sorted(pods, key=_rank):
             if node_of(pod) and not (is_finished(pod) and is_ending(pod)):
                 on.setdefault(node_of(pod), []).append(pod)
         hashed = str((current["metadata"].get("labels") or {}).get(REVISION_HASH) or "")
@@ -304,12 +307,7 @@ class DaemonSetController(OwnerController):
             else:
                 misplaced += bool(pods)
         ready = [pod for pod in first if is_ready(pod)]
-        available = 0
-        for pod in ready:
-            good, due_ns = is_available(pod, _ready_s(obj), todo.now_ns)
-            available += good
-            if due_ns is not None:
-                todo.requeue_at(due_ns)
+        available = count_available(ready, obj, todo)
         status = {
             "desiredNumberScheduled": wanted,
             "currentNumberScheduled": len(first),
@@ -327,10 +325,6 @@ class DaemonSetController(OwnerController):
             todo.patch("daemonsets", obj, {"status": status}, "status")
 
 
-def _ready_s(obj: Object) -> int:
-    return obj["spec"].get("minReadySeconds") or 0
-
-
 def _surge_max(obj: Object, wanted: int) -> int:
     """How many pods there may be besides the old ones."""
     strategy = obj["spec"].get("updateStrategy") or {}
@@ -339,7 +333,6 @@ def _surge_max(obj: Object, wanted: int) -> int:
     return absolute((strategy.get("rollingUpdate") or {}).get("maxSurge", 0), wanted, True)
 
 
-def _age(pod: Object) -> tuple[bool, str, str]:
+def _rank(pod: Object) -> tuple[bool, str, str]:
     """Those that are bound first, then the oldest (podByCreationTimestampAndPhase)."""
-    created = str(pod["metadata"].get("creationTimestamp") or "")
-    return not pod["spec"].get("nodeName"), created, name_of(pod)
+    return not pod["spec"].get("nodeName"), *age(pod)

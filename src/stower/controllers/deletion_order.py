@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from functools import cmp_to_key
 from typing import Final
 
-from stower.controllers.objects import Object, uid_of
-from stower.controllers.pods import condition, is_active, is_ready, phase
+from stower.controllers.objects import Object, created_ns, uid_of
+from stower.controllers.pods import condition, is_active, is_ready, phase, sidecar_statuses
 from stower.model.times import time_ns
 
 COST: Final = "controller.kubernetes.io/pod-deletion-cost"
@@ -39,7 +39,7 @@ def order_for_deletion(
         restarts = _restarts(one), _restarts(other)
         if restarts[0] != restarts[1]:
             return -1 if restarts[0] > restarts[1] else 1
-        return _younger(one, other, _created_ns(one), _created_ns(other), now_ns)
+        return _younger(one, other, created_ns(one), created_ns(other), now_ns)
 
     return sorted(pods, key=cmp_to_key(compare))
 
@@ -73,20 +73,10 @@ def _ready_ns(pod: Object) -> int:
     return time_ns((condition(pod, "Ready") or {}).get("lastTransitionTime")) or 0
 
 
-def _created_ns(pod: Object) -> int:
-    return time_ns(pod["metadata"].get("creationTimestamp")) or 0
-
-
 def _restarts(pod: Object) -> tuple[int, int]:
     """The most of its containers, and of its init containers that stay."""
     status = pod.get("status") or {}
-    sidecars = {
-        c["name"]
-        for c in pod["spec"].get("initContainers") or ()
-        if c.get("restartPolicy") == "Always"
-    }
-    inits = [c for c in status.get("initContainerStatuses") or () if c.get("name") in sidecars]
-    return _most(status.get("containerStatuses") or ()), _most(inits)
+    return _most(status.get("containerStatuses") or ()), _most(sidecar_statuses(pod))
 
 
 def _most(statuses: Sequence[Object]) -> int:

@@ -9,7 +9,6 @@ from stower.controllers.adoption import ControllerRefManager
 from stower.controllers.deployment_sets import (
     DESIRED,
     REVISION,
-    age,
     bare,
     bounds,
     build_set,
@@ -20,7 +19,6 @@ from stower.controllers.deployment_sets import (
     is_saturated,
     number_of,
     proportional_sizes,
-    replicas,
     size_annotations,
 )
 from stower.controllers.deployment_status import (
@@ -39,6 +37,7 @@ from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.objects import (
     Object,
     ObjectStore,
+    age,
     is_ending,
     key_of,
     name_of,
@@ -46,7 +45,7 @@ from stower.controllers.objects import (
     owner_of,
     uid_of,
 )
-from stower.controllers.pods import is_finished, is_outdated
+from stower.controllers.pods import is_finished, is_outdated, min_ready_s, replicas
 from stower.controllers.runtime import MERGE, OwnerController, ReconcileResult
 from stower.controllers.write_answers import WriteAnswer
 
@@ -273,14 +272,14 @@ class DeploymentController(OwnerController):
 
     def _carry_out(self, turn: _Turn) -> None:
         """Write what changes of the sets."""
-        ready_s = turn.obj["spec"].get("minReadySeconds") or 0
+        ready_s = min_ready_s(turn.obj)
         for one in turn.sets:
             name, before = name_of(one), replicas(one)
             patch: Object = {}
             spec: Object = {}
             if name in turn.notes:
                 patch["metadata"] = {"annotations": turn.notes[name]}
-            if one is turn.new and (one["spec"].get("minReadySeconds") or 0) != ready_s:
+            if one is turn.new and min_ready_s(one) != ready_s:
                 spec["minReadySeconds"] = ready_s
             size = turn.sizes.get(name, before)
             if size != before:

@@ -5,8 +5,15 @@ Source: pkg/controller/deployment/util/deployment_util.go.
 
 from typing import Final
 
-from stower.controllers.objects import Object, name_of, namespace_of
-from stower.controllers.pods import TEMPLATE_HASH, absolute, hash_of, reference_to
+from stower.controllers.objects import Object, age, name_of, namespace_of
+from stower.controllers.pods import (
+    TEMPLATE_HASH,
+    absolute,
+    hash_of,
+    min_ready_s,
+    reference_to,
+    replicas,
+)
 
 REVISION: Final = "deployment.kubernetes.io/revision"
 HISTORY: Final = "deployment.kubernetes.io/revision-history"
@@ -21,12 +28,6 @@ NAME_LENGTH_MAX: Final = 253
 NUMBER_MAX: Final = 2**63 - 1
 
 
-def replicas(obj: Object) -> int:
-    """How many are wanted."""
-    wanted = obj["spec"].get("replicas")
-    return 1 if wanted is None else int(wanted)
-
-
 def get_count(obj: Object, field: str) -> int:
     """A number of the status."""
     return int((obj.get("status") or {}).get(field) or 0)
@@ -37,11 +38,6 @@ def number_of(obj: Object, annotation: str) -> int:
     text = str((obj["metadata"].get("annotations") or {}).get(annotation) or "")
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 19 else 0
     return number if number <= NUMBER_MAX else 0
-
-
-def age(one: Object) -> tuple[str, str]:
-    """Orders ReplicaSets by age, the oldest first."""
-    return str(one["metadata"].get("creationTimestamp") or ""), name_of(one)
 
 
 def is_rolling(obj: Object) -> bool:
@@ -125,7 +121,7 @@ def build_set(obj: Object, old: list[Object], number: int) -> Object:
         },
         "spec": {
             "replicas": grown(obj, sum(map(replicas, old)), 0),
-            "minReadySeconds": spec.get("minReadySeconds") or 0,
+            "minReadySeconds": min_ready_s(obj),
             "selector": {**selector, "matchLabels": match},
             "template": {**spec["template"], "metadata": {**meta, "labels": labels}},
         },

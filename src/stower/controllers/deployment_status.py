@@ -5,8 +5,9 @@ Source: pkg/controller/deployment/progress.go and sync.go.
 
 from typing import Any, Final
 
-from stower.controllers.deployment_sets import bounds, get_count, replicas
+from stower.controllers.deployment_sets import bounds, get_count
 from stower.controllers.objects import Object, name_of
+from stower.controllers.pods import replicas
 from stower.model.times import SECOND_NS, time_ns, time_text
 
 FAILURE: Final = "ReplicaFailure"

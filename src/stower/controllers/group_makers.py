@@ -14,6 +14,7 @@ from stower.controllers.group_plans import GroupPlan, GroupPlanError, count_of, 
 from stower.controllers.objects import (
     Object,
     ObjectStore,
+    created_ns,
     is_ending,
     key_of,
     name_of,
@@ -25,7 +26,7 @@ from stower.controllers.pods import is_finished
 from stower.controllers.runtime import MERGE, BaseController, ReconcileResult
 from stower.model.gang_kinds import gang_kind
 from stower.model.kinds.pod import POD_GROUP
-from stower.model.times import SECOND_NS, time_ns
+from stower.model.times import SECOND_NS
 
 GATE: Final = POD_GROUP
 MADE: Final = "stower.dev/made-for-pods"
@@ -118,7 +119,7 @@ class PodGroupMaker(BaseController):
         for pod in seen.list_namespace("pods", namespace_of(group)):
             if _group_name_of(pod) == name_of(group) or self._asks(pod):
                 return
-        due_ns = (time_ns(group["metadata"].get("creationTimestamp")) or 0) + EMPTY_NS
+        due_ns = created_ns(group) + EMPTY_NS
         if todo.now_ns < due_ns:
             todo.requeue_at(due_ns)
         else:

@@ -15,17 +15,17 @@ from stower.controllers.adoption import ControllerRefManager
 from stower.controllers.objects import (
     Object,
     ObjectStore,
+    age,
     is_ending,
     name_of,
     namespace_of,
     uid_of,
 )
-from stower.controllers.pods import REVISION_HASH, reference_to
+from stower.controllers.pods import LETTERS, REVISION_HASH, reference_to
 from stower.controllers.runtime import ReconcileResult
 
 KIND: Final = "controllerrevisions"
 PREFIX_LENGTH: Final = 223  # of a name, so that the hash has room (ControllerRevisionName)
-LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # apimachinery rand.SafeEncodeString
 COLLISIONS_MAX: Final = 1_000  # names that are tried at one turn
 
 
@@ -118,8 +118,7 @@ class RevisionHistory:
 
 
 def _rank(revision: Object) -> tuple[int, str, str]:
-    created = str(revision["metadata"].get("creationTimestamp") or "")
-    return number_of(revision), created, name_of(revision)
+    return number_of(revision), *age(revision)
 
 
 def _sorted(value: Any) -> Any:

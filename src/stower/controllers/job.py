@@ -27,7 +27,6 @@ from stower.controllers.job_sync import (
     is_over,
     is_terminating,
     is_tracked,
-    is_true,
 )
 from stower.controllers.objects import (
     Object,
@@ -38,7 +37,7 @@ from stower.controllers.objects import (
     owner_of,
     uid_of,
 )
-from stower.controllers.pods import condition, is_ready, phase, selects
+from stower.controllers.pods import condition, is_ready, is_true, phase, selects
 from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.controllers.write_answers import WriteAnswer
 from stower.model.times import SECOND_NS, time_ns, time_text
@@ -312,9 +311,7 @@ def _release_orphan(seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
 
 def _remove_finalizers(pods: list[Object], todo: ReconcileResult) -> None:
     for pod in pods:
-        if is_tracked(pod):
-            gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": [TRACKING]}}
-            todo.patch("pods", pod, gone)
+        todo.unprotect("pods", pod, TRACKING)
 
 
 def _delete_after_ttl(job: Object, todo: ReconcileResult) -> None:

@@ -6,8 +6,8 @@ Source: pkg/controller/job/pod_failure_policy.go, backoff_utils.go.
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from stower.controllers.objects import Object, is_ending, name_of, namespace_of, uid_of
-from stower.controllers.pods import condition
+from stower.controllers.objects import Object, created_ns, is_ending, name_of, namespace_of, uid_of
+from stower.controllers.pods import condition, sidecar_statuses
 from stower.model.times import SECOND_NS, time_ns
 
 BACKOFF_NS: Final = 10 * SECOND_NS
@@ -73,15 +73,9 @@ def _find_condition(status: Object, patterns: Iterable[Object]) -> str | None:
 def finished_ns(pod: Object) -> int:
     """When a pod ended, by its containers, else its Ready condition, deletion or creation."""
     status, meta = pod.get("status") or {}, pod["metadata"]
-    inits = {
-        c["name"]
-        for c in pod["spec"].get("initContainers") or ()
-        if c.get("restartPolicy") == "Always"
-    }
-    sidecars = [c for c in status.get("initContainerStatuses") or () if c.get("name") in inits]
     ends = [
         time_ns(((c.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for c in (*(status.get("containerStatuses") or ()), *sidecars)
+        for c in (*(status.get("containerStatuses") or ()), *sidecar_statuses(pod))
     ]
     known = [end for end in ends if end]
     if known and len(known) == len(ends):
@@ -94,7 +88,7 @@ def finished_ns(pod: Object) -> int:
     if is_ending(pod):
         grace_s = meta.get("deletionGracePeriodSeconds") or 0
         return (time_ns(meta["deletionTimestamp"]) or 0) - grace_s * SECOND_NS
-    return time_ns(meta.get("creationTimestamp")) or 0
+    return created_ns(pod)
 
 
 def backoff_ns(failures: int) -> int:

@@ -16,7 +16,7 @@ from stower.controllers.job_indexes import (
     match_success_policy,
 )
 from stower.controllers.objects import Object, is_ending, uid_of
-from stower.controllers.pods import condition, is_active, is_finished, is_ready, phase
+from stower.controllers.pods import condition, is_active, is_finished, is_ready, is_true, phase
 from stower.model.times import SECOND_NS, time_ns, time_text
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
@@ -47,11 +47,6 @@ class Verdict(NamedTuple):
 def is_over(job: Object) -> bool:
     """The Job is complete or has failed."""
     return any(is_true(job, type) for type in (COMPLETE, FAILED))
-
-
-def is_true(obj: Object, type: str) -> bool:
-    """The object has the condition, with the status True."""
-    return (condition(obj, type) or {}).get("status") == "True"
 
 
 def is_tracked(pod: Object) -> bool:

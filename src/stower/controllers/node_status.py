@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from stower.controllers.cluster import NODE_INFO, Cluster, NodePool
 from stower.controllers.images import Images
-from stower.controllers.objects import Object, ObjectStore, name_of, uid_of
+from stower.controllers.objects import Object, ObjectStore, created_ns, name_of, uid_of
 from stower.controllers.pods import condition
 from stower.controllers.runtime import ReconcileResult
 from stower.model.resources import is_extended
@@ -83,8 +83,7 @@ class NodeStatuses:
             label = (node["metadata"].get("labels") or {}).get("stower.dev/pool", "")
             pool = self._pools.get(label)
             boot_s = pool.boot_seconds if pool is not None else 0.0
-            created_ns = time_ns(node["metadata"].get("creationTimestamp")) or 0
-            up_ns = created_ns + round(boot_s * SECOND_NS)
+            up_ns = created_ns(node) + round(boot_s * SECOND_NS)
             if up_ns <= todo.now_ns:
                 return _conditions(READY, todo.now_ns)
             todo.requeue_at(up_ns)

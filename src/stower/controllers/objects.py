@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from stower.api.native_kinds import NATIVE
+from stower.model.times import time_ns
 
 Object = dict[str, Any]
 
@@ -123,6 +124,16 @@ def version_of(obj: Object) -> int:
     """Its revision as a number: all objects here are of one server that counts."""
     text = str(obj["metadata"].get("resourceVersion") or "0")
     return int(text) if text.isdecimal() else 0
+
+
+def created_ns(obj: Object) -> int:
+    """When it was created, in nanoseconds since 1970; 0 where that is not known."""
+    return time_ns(obj["metadata"].get("creationTimestamp")) or 0
+
+
+def age(obj: Object) -> tuple[str, str]:
+    """Orders objects by age, the oldest first."""
+    return str(obj["metadata"].get("creationTimestamp") or ""), name_of(obj)
 
 
 def owner_of(obj: Object) -> Object | None:

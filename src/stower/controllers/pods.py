@@ -1,6 +1,7 @@
 """Helpers for controllers that own pods: build from a template, evict, count, rank for deletion."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +13,7 @@ from stower.model.times import time_ns, time_text
 
 TEMPLATE_HASH: Final = "pod-template-hash"
 REVISION_HASH: Final = "controller-revision-hash"
+LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # of hashes (apimachinery rand.SafeEncodeString)
 
 
 def claims_of(pod: Object) -> tuple[str, ...]:
@@ -37,6 +39,11 @@ def condition(obj: Object, type: str) -> Object | None:
         if found.get("type") == type:
             return dict(found)
     return None
+
+
+def is_true(obj: Object, type: str) -> bool:
+    """The object has the condition, with the status True."""
+    return (condition(obj, type) or {}).get("status") == "True"
 
 
 def evict(pod: Object, reason: str, manager: str, todo: ReconcileResult) -> bool:
@@ -69,7 +76,7 @@ def is_active(pod: Object) -> bool:
 
 def is_ready(pod: Object) -> bool:
     """Its Ready condition holds."""
-    return (condition(pod, "Ready") or {}).get("status") == "True"
+    return is_true(pod, "Ready")
 
 
 def is_available(pod: Object, ready_s: int, now_ns: int) -> tuple[bool, int | None]:
@@ -80,6 +87,39 @@ def is_available(pod: Object, ready_s: int, now_ns: int) -> tuple[bool, int | No
     since_ns = time_ns(ready.get("lastTransitionTime")) or 0
     due_ns = since_ns + ready_s * 1_000_000_000
     return (True, None) if not ready_s or due_ns <= now_ns else (False, due_ns)
+
+
+def min_ready_s(owner: Object) -> int:
+    """How long the pods of a workload must be ready until they are available, in seconds."""
+    return int(owner["spec"].get("minReadySeconds") or 0)
+
+
+def count_available(pods: Iterable[Object], owner: Object, todo: ReconcileResult) -> int:
+    """How many pods of a workload are available. It is looked at again when one will be."""
+    count, ready_s = 0, min_ready_s(owner)
+    for pod in pods:
+        good, due_ns = is_available(pod, ready_s, todo.now_ns)
+        count += good
+        if due_ns is not None:
+            todo.requeue_at(due_ns)
+    return count
+
+
+def replicas(owner: Object) -> int:
+    """How many pods a workload should have."""
+    wanted = owner["spec"].get("replicas")
+    return 1 if wanted is None else int(wanted)
+
+
+def sidecar_statuses(pod: Object) -> list[Object]:
+    """The statuses of the init containers that stay."""
+    sidecars = {
+        c["name"]
+        for c in pod["spec"].get("initContainers") or ()
+        if c.get("restartPolicy") == "Always"
+    }
+    statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
+    return [c for c in statuses if c.get("name") in sidecars]
 
 
 def reference_to(owner: Object, kind: str) -> Object:
@@ -118,8 +158,7 @@ def pod_of(
 def hash_of(value: Any) -> str:
     """A short name for a value: equal values, equal names. No vowels, as upstream's."""
     digest = hashlib.sha256(msgspec.json.encode(value, order="deterministic")).digest()
-    letters = "bcdfghjklmnpqrstvwxz2456789"
-    return "".join(letters[byte % len(letters)] for byte in digest[:9])
+    return "".join(LETTERS[byte % len(LETTERS)] for byte in digest[:9])
 
 
 def selects(selector: Object | None, obj: Object) -> bool:

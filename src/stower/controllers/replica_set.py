@@ -11,12 +11,13 @@ from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.objects import Object, ObjectStore, is_ending, key_of, owner_of, uid_of
 from stower.controllers.pods import (
     condition,
+    count_available,
     is_active,
-    is_available,
     is_finished,
     is_outdated,
     is_ready,
     pod_of,
+    replicas,
 )
 from stower.controllers.runtime import MERGE, OwnerController, ReconcileResult
 from stower.controllers.write_answers import WriteAnswer
@@ -58,7 +59,7 @@ class ReplicaSetController(OwnerController):
             if self._adoption.settle(seen, obj, pods, todo):
                 return  # counted when that is done
         refused = self._refused.pop(key_of(obj), "")
-        missing = obj["spec"].get("replicas", 1) - len(pods)
+        missing = replicas(obj) - len(pods)
         if not missing:
             refused = ""
         if not is_ending(obj):
@@ -101,21 +102,14 @@ class ReplicaSetController(OwnerController):
         refused: str,
         todo: ReconcileResult,
     ) -> None:
-        spec = obj["spec"]
-        available = 0
-        for pod in pods:
-            good, due_ns = is_available(pod, spec.get("minReadySeconds") or 0, todo.now_ns)
-            available += good
-            if due_ns is not None:
-                todo.requeue_at(due_ns)
-        labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+        labels = (obj["spec"]["template"].get("metadata") or {}).get("labels") or {}
         status: Object = {
             "replicas": len(pods),
             "fullyLabeledReplicas": sum(
                 labels.items() <= (p["metadata"].get("labels") or {}).items() for p in pods
             ),
             "readyReplicas": sum(map(is_ready, pods)),
-            "availableReplicas": available,
+            "availableReplicas": count_available(pods, obj, todo),
             "observedGeneration": obj["metadata"].get("generation", 0),
         }
         if self.own == "replicasets":

@@ -31,11 +31,14 @@ from stower.controllers.objects import (
 )
 from stower.controllers.pods import (
     absolute,
+    count_available,
     is_available,
     is_finished,
     is_outdated,
     is_ready,
+    min_ready_s,
     phase,
+    replicas,
 )
 from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.controllers.stateful_pods import (
@@ -77,7 +80,7 @@ class _Turn(msgspec.Struct, gc=False):
 
     def is_available(self, pod: Object) -> bool:
         """Ready for minReadySeconds."""
-        return is_available(pod, _ready_s(self.obj), self.todo.now_ns)[0]
+        return is_available(pod, min_ready_s(self.obj), self.todo.now_ns)[0]
 
 
 class StatefulSetController(OwnerController):
@@ -284,19 +287,13 @@ class StatefulSetController(OwnerController):
         obj, todo = turn.obj, turn.todo
         known = obj.get("status") or {}
         ready = [pod for pod in pods if phase(pod) == "Running" and is_ready(pod)]
-        available = 0
-        for pod in ready:
-            good, due_ns = is_available(pod, _ready_s(obj), todo.now_ns)
-            available += good
-            if due_ns is not None:
-                todo.requeue_at(due_ns)
         current, update = name_of(turn.current), name_of(turn.update)
         of = [pod_revision(pod) for pod in pods if not is_ending(pod)]
         status = {
             "observedGeneration": obj["metadata"].get("generation", 0),
             "replicas": len(pods),
             "readyReplicas": len(ready),
-            "availableReplicas": available,
+            "availableReplicas": count_available(ready, obj, todo),
             "currentReplicas": of.count(current),
             "updatedReplicas": of.count(update),
             "currentRevision": current,
@@ -305,7 +302,7 @@ class StatefulSetController(OwnerController):
         }
         strategy = obj["spec"].get("updateStrategy") or {}
         whole = (status["updatedReplicas"], len(ready), len(pods))
-        if strategy.get("type") == "RollingUpdate" and whole == (_wanted(obj),) * 3:
+        if strategy.get("type") == "RollingUpdate" and whole == (replicas(obj),) * 3:
             status["currentReplicas"], status["currentRevision"] = whole[0], update
         numbers = {name: known.get(name, 0) for name in status}
         if is_outdated(numbers, status):
@@ -357,7 +354,7 @@ def _make_turn(
 ) -> _Turn:
     """Sort the pods by what is wanted of them; replicas that are missing are built."""
     start = (obj["spec"].get("ordinals") or {}).get("start") or 0
-    numbers = range(start, start + _wanted(obj))
+    numbers = range(start, start + replicas(obj))
     by_number = {ordinal(pod): pod for pod in pods}
     strategy = obj["spec"].get("updateStrategy") or {}
     rolling = strategy.get("rollingUpdate")
@@ -367,24 +364,15 @@ def _make_turn(
         kept = (obj.get("status") or {}).get("currentReplicas") or 0
     else:
         kept = 0
-    replicas = []
+    found = []
     for number in numbers:
         revision = current if number < start + kept else update
-        replicas.append(
+        found.append(
             by_number.get(number)
             or build_pod(obj, template_of(revision), name_of(revision), number)
         )
     surplus = [pod for number, pod in sorted(by_number.items()) if number not in numbers]
-    return _Turn(seen, obj, todo, current, update, replicas, surplus[::-1])
-
-
-def _wanted(obj: Object) -> int:
-    replicas = obj["spec"].get("replicas")
-    return 1 if replicas is None else int(replicas)
-
-
-def _ready_s(obj: Object) -> int:
-    return obj["spec"].get("minReadySeconds") or 0
+    return _Turn(seen, obj, todo, current, update, found, surplus[::-1])
 
 
 def _is_old(turn: _Turn, pod: Object) -> bool:

@@ -17,6 +17,8 @@ from stower.controllers import vm_pods
 from stower.controllers.objects import (
     Object,
     ObjectStore,
+    age,
+    created_ns,
     is_ending,
     key_of,
     name_of,
@@ -329,14 +331,10 @@ def _phase(migration: Object) -> str:
     return str((migration.get("status") or {}).get("phase") or "")
 
 
-def _turn(migration: Object) -> tuple[str, str]:
-    return migration["metadata"].get("creationTimestamp") or "", name_of(migration)
-
-
 def _waits_for_another(seen: ObjectStore, migration: Object, vm: Object) -> bool:
     """A VM moves once at a time, in the order in which that was asked for."""
     others = _list_others(seen, migration, vm)
-    return any(_phase(one) or _has_turn(one, vm) or _turn(one) < _turn(migration) for one in others)
+    return any(_phase(one) or _has_turn(one, vm) or age(one) < age(migration) for one in others)
 
 
 def _begins(migration: Object) -> str:
@@ -351,8 +349,7 @@ def _has_turn(migration: Object, vm: Object) -> bool:
 def _due_ns(migration: Object) -> int:
     """When it has taken too long."""
     seconds = migration["spec"].get("completionTimeout") or TIMEOUT_SECONDS
-    created_ns = time_ns(migration["metadata"].get("creationTimestamp")) or 0
-    return created_ns + seconds * SECOND_NS
+    return created_ns(migration) + seconds * SECOND_NS
 
 
 def _transfer_ns(migration: Object, vm: Object) -> int:
