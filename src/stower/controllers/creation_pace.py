@@ -16,6 +16,10 @@ class CreationPace:
         """One was refused."""
         self._last[key] = 0
 
+    def is_slow(self, key: str) -> bool:
+        """One was refused lately: those that are allowed may be refused, too."""
+        return key in self._last
+
     def allowed(self, key: str, wanted: int) -> int:
         """How many of those that are wanted to make now."""
         if wanted <= 0:

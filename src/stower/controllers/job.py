@@ -8,6 +8,7 @@ reconciliation.
 from typing import Any, Final, NamedTuple
 
 from stower.controllers.adoption import ControllerRefManager
+from stower.controllers.creation_pace import CreationPace
 from stower.controllers.deletion_order import order_for_deletion
 from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.job_failures import JobBackoff, match_failure
@@ -84,7 +85,7 @@ class JobController(OwnerController):
         self._adoption = ControllerRefManager(self.own, "pods", finalizer=TRACKING)
         self._events = EventRecorder(self.name)
         self._backoffs: dict[str, tuple[str, JobBackoff]] = {}  # by key, with the Job's uid
-        self._refused: set[str] = set()  # keys of Jobs whose last pod was not created
+        self._pace = CreationPace(PODS_MAX)
 
     def keys(
         self, seen: ObjectStore, kind: str, old: Object | None, obj: Object
@@ -110,7 +111,7 @@ class JobController(OwnerController):
     def forget(self, key: str) -> None:
         """The Job is gone."""
         self._backoffs.pop(key, None)
-        self._refused.discard(key)
+        self._pace.forget(key)
 
     def reconcile_owner(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Make the pods that are still needed, and say how far it is."""
@@ -173,15 +174,13 @@ class JobController(OwnerController):
         missing = wanted - counts.active
         if sync.replaces_failed_only:
             missing -= sync.terminating
-        missing = min(missing, PODS_MAX)
-        is_refused = key_of(sync.job) in self._refused
-        if is_refused:
-            missing = min(missing, 1)
         if missing <= 0:
             return counts
         if sync.limit_per_index is None and backoff.until_ns > todo.now_ns:
             todo.requeue_at(backoff.until_ns)
             return counts
+        is_slow = self._pace.is_slow(key_of(sync.job))
+        missing = self._pace.allowed(key_of(sync.job), missing)
         if sync.is_indexed:
             due = _pending_indexes(sync, missing, todo)
             for index in due:
@@ -190,7 +189,7 @@ class JobController(OwnerController):
         else:
             for _ in range(missing):
                 todo.create("pods", build_pod(sync.job))
-        return counts if is_refused else counts._replace(active=counts.active + missing)
+        return counts if is_slow else counts._replace(active=counts.active + missing)
 
     def _suspend(self, sync: JobSync, todo: ReconcileResult) -> list[Object]:
         """The condition Suspended, where it is news. The time of a Job starts when it resumes."""
@@ -272,10 +271,8 @@ class JobController(OwnerController):
         job = seen.get(self.own, key)
         if job is None:
             return
-        if answer.method == "POST" and answer.is_good:
-            self._refused.discard(key)
-        elif answer.method == "POST":
-            self._refused.add(key)
+        if answer.method == "POST" and not answer.is_good:
+            self._pace.refuse(key)
         self._events.record_pod_write(todo, self.own, job, answer)
 
 
