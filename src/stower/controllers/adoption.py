@@ -14,7 +14,7 @@ from stower.controllers.objects import (
     owner_of,
     uid_of,
 )
-from stower.controllers.pods import is_finished, reference_to, selects
+from stower.controllers.pods import is_finished, reference_to, selection, selects
 from stower.controllers.runtime import ReconcileResult
 
 
@@ -68,7 +68,12 @@ class ControllerRefManager:
     ) -> bool:
         """Take and let go; whether there was anything to do."""
         key = key_of(owner)
-        lost = [obj for obj in owned if not is_ending(obj) and not self.matches(owner, obj)]
+        selected = selection(owner["spec"].get("selector"))
+
+        def matches(obj: Object) -> bool:
+            return selected(obj) and (self._is_member is None or self._is_member(owner, obj))
+
+        lost = [obj for obj in owned if not matches(obj) and not is_ending(obj)]
         for obj in lost:
             gone = {"$patch": "delete", "uid": uid_of(owner)}
             meta: Object = {"ownerReferences": [gone]}
@@ -82,7 +87,7 @@ class ControllerRefManager:
             for obj in seen.orphans(self._kind, namespace_of(owner))
             if not is_ending(obj)
             and (self._finished or self._kind != "pods" or not is_finished(obj))
-            and self.matches(owner, obj)
+            and matches(obj)
         ]
         for obj in found:
             reference = reference_to(owner, self._owners)

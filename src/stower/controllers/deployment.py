@@ -111,7 +111,7 @@ class DeploymentController(OwnerController):
         if owner is None or owner["kind"] != "ReplicaSet":
             return ()
         one = seen.get("replicasets", f"{namespace_of(obj)}/{owner['name']}")
-        return self._owners(seen, one)
+        return self._owners(one) if one is not None else ()
 
     def forget(self, key: str) -> None:
         """The Deployment is gone."""

@@ -1,7 +1,7 @@
 """Helpers for controllers that own pods: build from a template, evict, count, rank for deletion."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -166,16 +166,20 @@ def selects(selector: Object | None, obj: Object) -> bool:
 
     The selector of a ReplicationController is the plain map of labels.
     """
+    return selection(selector)(obj)
+
+
+def selection(selector: Object | None) -> Callable[[Object], bool]:
+    """As `selects`, for many objects."""
     if selector is None:
-        return False
+        return lambda obj: False
     if any(isinstance(value, str) for value in selector.values()):
         selector = {"matchLabels": selector}
-    labels = obj["metadata"].get("labels") or {}
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
+    wanted = (selector.get("matchLabels") or {}).items()
     if not selector.get("matchExpressions"):
-        return True
-    return msgspec.convert(selector, LabelSelector).matches(labels)
+        return lambda obj: wanted <= (obj["metadata"].get("labels") or {}).items()
+    whole = msgspec.convert(selector, LabelSelector)
+    return lambda obj: whole.matches(obj["metadata"].get("labels") or {})
 
 
 def absolute(value: Any, total: int, round_up: bool) -> int:

@@ -561,15 +561,22 @@ class OwnerController(BaseController):
         """The object itself, or those that it belongs to."""
         if kind == self.own:
             return (key_of(obj),)
-        return tuple(dict.fromkeys(self._owners(seen, old) + self._owners(seen, obj)))
+        found = self._owners(obj)
+        if old is None or old is obj:
+            return found
+        before = self._owners(old)
+        return found if before == found else tuple(dict.fromkeys(before + found))
 
-    def _owners(self, seen: ObjectStore, obj: Object | None) -> tuple[str, ...]:
+    def _owners(self, obj: Object) -> tuple[str, ...]:
+        references = obj["metadata"].get("ownerReferences")
+        if not references:
+            return ()
         kind = RESOURCES[self.own].kind
-        found: list[str] = []
-        for reference in (obj or {}).get("metadata", {}).get("ownerReferences") or ():
-            if reference.get("controller") and reference.get("kind") == kind:
-                found.append(f"{namespace_of(obj or {})}/{reference['name']}")
-        return tuple(found)
+        return tuple(
+            f"{namespace_of(obj)}/{reference['name']}"
+            for reference in references
+            if reference.get("kind") == kind and reference.get("controller")
+        )
 
     def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Say what is to be done for the key, as things are."""
