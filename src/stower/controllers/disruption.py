@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from stower.controllers.custom_kinds import DEFINITIONS
+from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.objects import Object, ObjectStore, is_ending, key_of, namespace_of
 from stower.controllers.pod_scales import SCALED, ScaleError, find_scales
 from stower.controllers.pods import (
@@ -43,7 +44,7 @@ class DisruptionController(BaseController):
     has_custom_kinds = True
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[str, str]] = {}  # by key: reason and message of the last Event
+        self._events = EventRecorder(COMPONENT)
 
     def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The budgets that may count a pod."""
@@ -78,7 +79,6 @@ class DisruptionController(BaseController):
             return
         budget = seen.get("poddisruptionbudgets", key)
         if budget is None:
-            self._told.pop(key, None)
             return
         pods = [
             pod
@@ -98,17 +98,13 @@ class DisruptionController(BaseController):
             shown = _selector_text(budget["spec"].get("selector"))
             self._tell(budget, "Warning", "UnmanagedPods", UNMANAGED.format(shown), todo)
         elif pods:
-            self._told.pop(key, None)
+            self._events.clear_state(budget)
         self._report(budget, pods, expected, desired, todo)
 
     def _tell(
         self, budget: Object, type: str, reason: str, message: str, todo: ReconcileResult
     ) -> None:
-        """Says so in an Event, once until something else is to be said."""
-        key = key_of(budget)
-        if self._told.get(key) != (reason, message):
-            self._told[key] = reason, message
-            todo.event("poddisruptionbudgets", budget, type, reason, message, COMPONENT)
+        self._events.record_state(todo, "poddisruptionbudgets", budget, type, reason, message)
 
     def _report(
         self,

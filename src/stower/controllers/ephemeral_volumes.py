@@ -39,14 +39,11 @@ class EphemeralVolumeController(BaseController):
 
     def __init__(self) -> None:
         self._events = EventRecorder("ephemeral_volume")
-        self._told: dict[str, str] = {}  # by uid of the pod: the last Event
         self._making: dict[str, list[str]] = {}  # by key: volumes whose claims were asked for
 
     def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """A new pod with such volumes; the pod of a claim that is gone."""
         if kind == "pods":
-            if old is obj:
-                self._told.pop(uid_of(obj), None)
             return (key_of(obj),) if old is None and _templates(obj) else ()
         if old is not obj:
             return ()
@@ -89,9 +86,7 @@ class EphemeralVolumeController(BaseController):
 
     def _tell(self, pod: Object, volume: str, fault: str, todo: ReconcileResult) -> None:
         text = f"ephemeral volume {volume}: {fault}"
-        if self._told.get(uid_of(pod)) != text:
-            self._told[uid_of(pod)] = text
-            self._events.record(todo, "pods", pod, "Warning", REASON, text)
+        self._events.record_state(todo, "pods", pod, "Warning", REASON, text)
 
 
 def _templates(pod: Object) -> dict[str, Object]:

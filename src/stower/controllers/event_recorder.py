@@ -18,6 +18,7 @@ ALIKE_MAX: Final = 10  # Events about one object of one type and reason
 WINDOW_NS: Final = 600 * SECOND_NS  # ... from the first of them
 COMBINED: Final = "(combined from similar events): "  # begins the last of them
 OBJECTS_MAX: Final = 4096  # of which it is known how many there were
+STATES_MAX: Final = 20_000  # arbitrary; what is forgotten is recorded again
 POD_WRITES: Final = {"POST": ("Create", "Created", "creating"),
                      "DELETE": ("Delete", "Deleted", "deleting")}  # fmt: skip
 
@@ -37,6 +38,7 @@ class EventRecorder:
     def __init__(self, component: str) -> None:
         self._component = component
         self._sent: dict[str, _Sent] = {}  # by uid
+        self._states: dict[str, tuple[str, str]] = {}  # by uid: reason and message
 
     def record(
         self, todo: ReconcileResult, kind: str, obj: Object, type: str, reason: str, message: str
@@ -60,6 +62,21 @@ class EventRecorder:
         if alike + 1 == ALIKE_MAX:
             message = f"{COMBINED}{message}"
         todo.event(kind, obj, type, reason, message, self._component, awaited=False)
+
+    def record_state(
+        self, todo: ReconcileResult, kind: str, obj: Object, type: str, reason: str, message: str
+    ) -> None:
+        """Records an Event about the state of an object, unless it is in that state already."""
+        if self._states.get(uid_of(obj)) == (reason, message):
+            return
+        self._states[uid_of(obj)] = reason, message
+        if len(self._states) > STATES_MAX:
+            del self._states[next(iter(self._states))]
+        self.record(todo, kind, obj, type, reason, message)
+
+    def clear_state(self, obj: Object) -> None:
+        """The object is in none of the states that are recorded."""
+        self._states.pop(uid_of(obj), None)
 
     def record_pod_write(
         self, todo: ReconcileResult, kind: str, owner: Object, answer: WriteAnswer

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.objects import (
     Object,
     ObjectStore,
@@ -52,8 +53,7 @@ class PersistentVolumeController(BaseController):
     kinds = (CLAIMS, VOLUMES, "storageclasses", "pods")
 
     def __init__(self) -> None:
-        super().__init__()
-        self._told: dict[str, str] = {}  # the last Event about each claim, by its uid
+        self._events = EventRecorder(self.name)
         # By volume: its version and the claim for which it was asked for in this version.
         self._asked: dict[str, tuple[str, Object]] = {}
 
@@ -86,7 +86,7 @@ class PersistentVolumeController(BaseController):
         if claim is None:
             return
         if is_ending(claim):
-            self._told.pop(uid_of(claim), None)
+            self._events.clear_state(claim)
             pods = seen.list_namespace("pods", namespace_of(claim))
             # A kubelet starts no pod with a claim that is being deleted.
             if not any(
@@ -196,7 +196,7 @@ class PersistentVolumeController(BaseController):
             self._asked[name_of(volume)] = volume["metadata"]["resourceVersion"], claim
             todo.update(VOLUMES, changed)  # refused if the volume is no longer as it was
             return
-        self._told.pop(uid_of(claim), None)
+        self._events.clear_state(claim)
         _set_phase(VOLUMES, volume, "Bound", todo)
         if not _is_complete(claim) or claim["spec"].get("volumeName") != name_of(volume):
             marks = {BIND_COMPLETED: "yes"}
@@ -219,10 +219,7 @@ class PersistentVolumeController(BaseController):
     def _tell(
         self, claim: Object, type: str, reason: str, text: str, todo: ReconcileResult
     ) -> None:
-        """Writes an Event about the claim, unless the last one said the same."""
-        if self._told.get(uid_of(claim)) != text:
-            self._told[uid_of(claim)] = text
-            todo.event(CLAIMS, claim, type, reason, text, self.name)
+        self._events.record_state(todo, CLAIMS, claim, type, reason, text)
 
 
 def _default_class(seen: ObjectStore) -> str:

@@ -59,6 +59,17 @@ def test_alike_events_are_combined() -> None:
     assert ["0", "1"] == sent(601, "Normal", 2)
 
 
+def test_a_state_is_told_once_until_it_changes() -> None:
+    recorder, todo = EventRecorder("x"), ReconcileResult(0)
+    for reason, message in (("A", "1"), ("A", "1"), ("A", "2"), ("B", "2"), ("A", "1")):
+        recorder.record_state(todo, "pods", pod("a"), "Normal", reason, message)
+    recorder.record_state(todo, "pods", pod("b"), "Normal", "A", "1")
+    assert [("A", "1"), ("A", "2"), ("B", "2"), ("A", "1"), ("A", "1")] == texts(todo)
+    recorder.clear_state(pod("a"))
+    recorder.record_state(todo, "pods", pod("a"), "Normal", "A", "1")
+    assert 6 == len(todo.calls)
+
+
 @pytest.mark.parametrize(
     ("method", "status", "body", "expected"),
     [
