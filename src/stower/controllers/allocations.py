@@ -8,13 +8,15 @@ from typing import Final
 
 import msgspec
 
-from stower.controllers.objects import Object, ObjectStore, name_of, uid_of
+from stower.controllers.objects import Object, name_of, uid_of
 from stower.controllers.pod_status import resources
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Node, Pod
 from stower.model.kubelet_admission import (
+    Ports,
     Rejection,
     Taken,
+    add_to,
     lacking_resource,
     rejection,
     requested_amounts,
@@ -25,41 +27,60 @@ UNREADABLE: Final = "UnexpectedAdmissionError"
 
 
 class Allocations:
-    """By node, the pods that its kubelet has admitted, and what each takes."""
+    """What each pod was given, by uid, and what is used of each node."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, Taken] = {}  # by uid
+        self._taken: dict[str, Taken] = {}
+        self._used: dict[str, Amounts] = {}  # by node
+        self._ports: dict[str, dict[str, Ports]] = {}  # node: uid, of pods that have some
         self._resources: dict[str, dict[str, Object]] = {}  # by uid of a pod that has not started
-        self._admitted: dict[str, dict[str, None]] = {}  # node: uids
 
     def release(self, pod: Object) -> None:
         """It takes nothing any more."""
-        uid = uid_of(pod)
-        self._taken.pop(uid, None)
+        uid, node = uid_of(pod), pod["spec"].get("nodeName") or ""
         self._resources.pop(uid, None)
-        self._admitted.get(pod["spec"].get("nodeName") or "", {}).pop(uid, None)
+        taken = self._taken.pop(uid, None)
+        if taken is not None:
+            add_to(self._used[node], taken.amounts, -1)
+            self._ports.get(node, {}).pop(uid, None)
 
     def hold(self, node: Object, pod: Object) -> None:
-        """It runs, so it was admitted."""
-        self._admitted.setdefault(name_of(node), {})[uid_of(pod)] = None
-        self._resources.pop(uid_of(pod), None)
-
-    def admit(self, seen: ObjectStore, node: Object, pod: Object) -> Rejection | None:
-        """Why the pod may not run on the node; None where it may, from now on."""
+        """It runs, so it was admitted: it has what its status says, or what it asks for."""
         uid = uid_of(pod)
-        if uid in self._admitted.setdefault(name_of(node), {}):
+        self._resources.pop(uid, None)
+        if uid in self._taken:
+            return
+        try:
+            view = _view(_as_allocated(pod))
+            taken = Taken(requested_amounts(view, use_status=False), host_ports(view))
+        except (InvalidObject, msgspec.ValidationError):
+            taken = Taken({})  # nobody could tell; others run all the same
+        self._give(node, pod, taken)
+
+    def admit(self, node: Object, pod: Object) -> Rejection | None:
+        """Why the pod may not run on the node; None where it may, from now on."""
+        uid, name = uid_of(pod), name_of(node)
+        if uid in self._taken:
             return None
         try:
             view = _view(pod)
             taken = Taken(requested_amounts(view, use_status=False), host_ports(view))
-            found = rejection(_node_view(node), self._others(seen, node, pod), view, taken)
+            ports = tuple(p for ports in self._ports.get(name, {}).values() for p in ports)
+            used = Taken(self._used.get(name, {}), ports)
+            found = rejection(_node_view(node), used, view, taken)
         except (InvalidObject, msgspec.ValidationError) as error:
             return Rejection(UNREADABLE, str(error))
         if found is None:
-            self._taken[uid] = taken
-            self._admitted[name_of(node)][uid] = None
+            self._give(node, pod, taken)
             self._resources[uid] = {c["name"]: resources(c) for c in pod["spec"]["containers"]}
         return found
+
+    def _give(self, node: Object, pod: Object, taken: Taken) -> None:
+        name, uid = name_of(node), uid_of(pod)
+        self._taken[uid] = taken
+        add_to(self._used.setdefault(name, {}), taken.amounts, 1)
+        if taken.ports:
+            self._ports.setdefault(name, {})[uid] = taken.ports
 
     def as_admitted(self, pod: Object) -> Object:
         """The pod with the resources that it had when it was admitted: it starts with those."""
@@ -70,47 +91,26 @@ class Allocations:
         own = [{**c, "resources": given.get(c["name"], {})} for c in containers]
         return {**pod, "spec": {**pod["spec"], "containers": own}}
 
-    def resize(self, seen: ObjectStore, node: Object, pod: Object) -> tuple[str, str] | None:
+    def resize(self, node: Object, pod: Object) -> tuple[str, str] | None:
         """Why the pod cannot have what it asks for now; None where it can, from now on."""
+        uid, name = uid_of(pod), name_of(node)
         try:
             view = _view(pod)
             wants = requested_amounts(view, use_status=False)
             room = node_room((node.get("status") or {}).get("allocatable"))
             if any(amount > room.get(name, 0) for name, amount in wants.items()):
                 return "Infeasible", _infeasible(wants, room)
-            others = self._others(seen, node, pod)
+            others = dict(self._used.get(name, {}))
+            if uid in self._taken:
+                add_to(others, self._taken[uid].amounts, -1)
             lacking = lacking_resource(_node_view(node), others, wants)
         except (InvalidObject, msgspec.ValidationError) as error:
             return "Infeasible", str(error)
         if lacking is not None:
-            name, asked, used, there = lacking
-            return "Deferred", (
-                f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, "
-                f"capacity: {there}"
-            )
-        self._taken[uid_of(pod)] = Taken(wants, host_ports(view))
+            return "Deferred", lacking.text
+        self.release(pod)
+        self._give(node, pod, Taken(wants, host_ports(view)))
         return None
-
-    def _others(self, seen: ObjectStore, node: Object, pod: Object) -> list[Taken]:
-        admitted, own = self._admitted.get(name_of(node), {}), uid_of(pod)
-        return [
-            self._taken_by(other)
-            for other in seen.pods_on(name_of(node))
-            if uid_of(other) in admitted and uid_of(other) != own
-        ]
-
-    def _taken_by(self, pod: Object) -> Taken:
-        """What it was given, as its status says it; what it asks for, where that says nothing."""
-        uid = uid_of(pod)
-        known = self._taken.get(uid)
-        if known is None:
-            try:
-                view = _view(_as_allocated(pod))
-                known = Taken(requested_amounts(view, use_status=False), host_ports(view))
-            except (InvalidObject, msgspec.ValidationError):
-                known = Taken({})  # nobody could tell; others run all the same
-            self._taken[uid] = known
-        return known
 
 
 def _infeasible(wants: Amounts, room: Amounts) -> str:

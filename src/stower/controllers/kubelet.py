@@ -145,7 +145,7 @@ class Kubelets(BaseController):
             self._start(seen, node, pod, todo)
         else:
             self._allocations.hold(node, pod)
-            self._run(seen, node, pod, todo)
+            self._run(node, pod, todo)
 
     def _stop(self, pod: Object, todo: ReconcileResult) -> None:
         """After the time that it takes, but not after its deletionTimestamp."""
@@ -166,7 +166,7 @@ class Kubelets(BaseController):
 
     def _start(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> None:
         uid = uid_of(pod)
-        rejected = self._allocations.admit(seen, node, pod)
+        rejected = self._allocations.admit(node, pod)
         if rejected is not None:
             status = {"phase": "Failed", "reason": rejected.reason,
                       "message": f"Pod was rejected: {rejected.message}",
@@ -228,7 +228,7 @@ class Kubelets(BaseController):
 
     # Running
 
-    def _run(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> None:
+    def _run(self, node: Object, pod: Object, todo: ReconcileResult) -> None:
         limit_s = pod["spec"].get("activeDeadlineSeconds")
         if limit_s is not None:
             due_ns = (time_ns(pod["status"].get("startTime")) or 0) + limit_s * SECOND_NS
@@ -252,9 +252,9 @@ class Kubelets(BaseController):
         if ready["status"] != (condition(pod, "Ready") or {}).get("status"):
             todo.patch("pods", pod, {"status": {"conditions": [ready]}}, "status")
             return
-        self._resize(seen, node, pod, todo)
+        self._resize(node, pod, todo)
 
-    def _resize(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> None:
+    def _resize(self, node: Object, pod: Object, todo: ReconcileResult) -> None:
         """In place (KEP-1287)."""
         statuses = {c["name"]: c for c in pod["status"].get("containerStatuses") or ()}
         differ = [
@@ -271,7 +271,7 @@ class Kubelets(BaseController):
                 todo.patch("pods", pod, {"status": {"conditions": [gone]}}, "status")
             return
         wanted = {c["name"]: c for c in differ}
-        why = self._allocations.resize(seen, node, pod)
+        why = self._allocations.resize(node, pod)
         if why:
             made = {"type": "PodResizePending", "status": "True", "reason": why[0],
                     "message": why[1], "observedGeneration": generation}  # fmt: skip

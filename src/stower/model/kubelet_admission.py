@@ -43,7 +43,7 @@ Ports = tuple[tuple[str, int, str], ...]  # protocol, port, IP
 
 
 class Taken(NamedTuple):
-    """What a pod takes of its node."""
+    """What a pod takes of its node, or several together; `pods` is among the amounts of several."""
 
     amounts: Amounts
     ports: Ports = ()
@@ -61,29 +61,35 @@ def admission_failure(node: Node, admitted: Iterable[Pod], pod: Pod) -> str:
 
     admitted: the other pods of the node that have not ended.
     """
+    used: Amounts = {}
+    ports: Ports = ()
+    for other in admitted:
+        add_to(used, requested(other), 1)
+        ports += host_ports(other)
     taken = Taken(requested(pod), host_ports(pod))
-    others = (Taken(requested(other), host_ports(other)) for other in admitted)
-    found = rejection(node, others, pod, taken)
+    found = rejection(node, Taken(used, ports), pod, taken)
     return found.reason if found is not None else ""
 
 
-def rejection(node: Node, others: Iterable[Taken], pod: Pod, taken: Taken) -> Rejection | None:
-    """Returns why the pod may not run beside others, or None. `taken`: what it would take.
+def add_to(used: Amounts, amounts: Amounts, sign: int) -> None:
+    """Adds what a pod takes, or takes it away again with the sign -1."""
+    for name, amount in amounts.items():
+        used[name] = used.get(name, 0) + sign * amount
+    used[PODS] = used.get(PODS, 0) + sign
+
+
+def rejection(node: Node, used: Taken, pod: Pod, taken: Taken) -> Rejection | None:
+    """Returns why the pod may not run on a node of which so much is used, or None. `taken`: what it
+    would take.
 
     Raises InvalidObject for quantities of the node that are none.
     """
-    there = [*others]
-    lacking = lacking_resource(node, there, taken.amounts)
+    lacking = lacking_resource(node, used.amounts, taken.amounts)
     if lacking is not None:
-        name, asked, used, room = lacking
-        message = (
-            f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, "
-            f"capacity: {room}"
-        )
-        return Rejection(f"{OUT_OF}{name}", message)
+        return Rejection(f"{OUT_OF}{lacking.name}", lacking.text)
     if not has_affinity(node, pod):
         return _failed(NODE_AFFINITY)
-    if any(have_conflict(taken.ports, other.ports) for other in there):
+    if have_conflict(taken.ports, used.ports):
         return _failed(NODE_PORTS)
     taints = (taint for taint in node.spec.taints or () if taint.effect == NO_EXECUTE)
     if not all(is_tolerated(pod.spec.tolerations or (), taint) for taint in taints):
@@ -95,27 +101,41 @@ def _failed(predicate: str) -> Rejection:
     return Rejection(predicate, f"Predicate {predicate} failed: {TEXTS[predicate]}")
 
 
-def lacking_resource(
-    node: Node, others: Iterable[Taken], wanted: Amounts
-) -> tuple[str, int, int, int] | None:
-    """Returns the first resource of which the node has too little: its name, what is wanted, used
-    and there; or None. CPU in thousandths.
+class Lacking(NamedTuple):
+    """A resource of which a node has too little; CPU in thousandths."""
+
+    name: str
+    requested: int
+    used: int
+    capacity: int
+
+    @property
+    def text(self) -> str:
+        """As a kubelet says it."""
+        return (
+            f"Node didn't have enough resource: {self.name}, requested: {self.requested}, "
+            f"used: {self.used}, capacity: {self.capacity}"
+        )
+
+
+def lacking_resource(node: Node, used: Amounts, wanted: Amounts) -> Lacking | None:
+    """Returns the first resource of which the node has too little, or None.
 
     Extended resources that the node does not have at all are no concern of a kubelet.
     """
     room = node_room(node.status.allocatable)
     want = {**wanted, PODS: 1}
-    used: Amounts = {}
-    for other in others:
-        for name, amount in other.amounts.items():
-            used[name] = used.get(name, 0) + amount
-        used[PODS] = used.get(PODS, 0) + 1
-    for name in sorted(want, key=lambda name: (ORDER.index(name) if name in ORDER else 9, name)):
-        if not want[name] or (is_extended(name) and name not in room):
-            continue
-        if want[name] + used.get(name, 0) > room.get(name, 0):
-            return name, want[name], used.get(name, 0), room.get(name, 0)
-    return None
+    lacking = [
+        name
+        for name, amount in want.items()
+        if amount
+        and amount + used.get(name, 0) > room.get(name, 0)
+        and (name in room or not is_extended(name))
+    ]
+    if not lacking:
+        return None
+    name = min(lacking, key=lambda name: (ORDER.index(name) if name in ORDER else 9, name))
+    return Lacking(name, want[name], used.get(name, 0), room.get(name, 0))
 
 
 def requested(pod: Pod) -> Amounts:
