@@ -3,7 +3,6 @@
 Source: pkg/apis/core/validation (validateObjectFieldSelector and what follows it), Kubernetes 1.36.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -31,7 +30,6 @@ RESOURCES: Final = tuple(
     for name in ("cpu", "ephemeral-storage", "memory")
 )
 HUGE_PAGES: Final = ("limits.hugepages-", "requests.hugepages-")
-_SUBSCRIPT: Final = re.compile(r"(.+?)\['(.*)'\]\Z", re.DOTALL)
 BYTE_DIVISORS: Final = (
     "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
 )  # fmt: skip
@@ -43,6 +41,14 @@ DIVISORS: Final = {  # by the resource: its name in messages, and the divisors
 }
 
 
+def _split_subscript(path: str) -> tuple[str, str] | None:
+    """`labels['key']` as its two parts. Source: fieldpath.SplitMaybeSubscriptedPath."""
+    at = path.find("['", 1)
+    if at < 0 or not path.endswith("']") or len(path) < at + 4:
+        return None
+    return path[:at], path[at + 2 : -2]
+
+
 def field_reference(path: str, given: Object, supported: tuple[str, ...]) -> Iterator[FieldError]:
     """A reference to a field of the pod: one of those supported, a label or an annotation."""
     version, where = given.get("apiVersion", ""), given.get("fieldPath", "")
@@ -52,11 +58,11 @@ def field_reference(path: str, given: Object, supported: tuple[str, ...]) -> Ite
     if not where:
         yield required(f"{path}.fieldPath")
         return
-    match = _SUBSCRIPT.match(where)
+    match = _split_subscript(where)
     why = None
     if version != "v1":
         why = f"unsupported pod version: {version}"
-    elif match is not None and match[1] not in SUBSCRIPTED:
+    elif match is not None and match[0] not in SUBSCRIPTED:
         why = f"field label does not support subscript: {where}"
     elif match is None and where not in KNOWN_FIELDS and where != OLD_HOST:
         why = f"field label not supported: {where}"
@@ -64,8 +70,8 @@ def field_reference(path: str, given: Object, supported: tuple[str, ...]) -> Ite
         yield invalid(f"{path}.fieldPath", where, f"error converting fieldPath: {why}")
         return
     if match is not None:
-        is_label = match[1] == "metadata.labels"
-        yield from label_key(path, match[2] if is_label else match[2].lower())
+        is_label = match[0] == "metadata.labels"
+        yield from label_key(path, match[1] if is_label else match[1].lower())
         return
     found = "spec.nodeName" if where == OLD_HOST else where
     if found not in supported:
