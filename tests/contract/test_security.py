@@ -129,13 +129,14 @@ def test_slow_headers_are_cut(client: Client, monkeypatch: pytest.MonkeyPatch) -
 
 def test_yaml_in_and_out(client: Client) -> None:
     """YAML bodies are read, aliases are not, and answers are YAML where that is asked for."""
-    text = b"metadata: {name: y}\ndata:\n  k: 'v'\n"
+    text = b"metadata: {name: 'y'}\ndata:\n  k: 'v'\n"
     kind = {"Content-Type": "application/yaml"}
     status, headers, body = client.raw(
         "POST", CONFIG_MAPS, text, {**kind, "Accept": "application/yaml"}
     )
     assert (201, "application/yaml") == (status, headers["content-type"])
     assert b'name: "y"\n' in body  # y alone is a truth value in YAML 1.1
+    assert 400 == client.raw("POST", CONFIG_MAPS, text.replace(b"'y'", b"y"), kind)[0]
     bomb = b"a: &a [1]\nb: *a\n"
     assert 400 == client.raw("POST", CONFIG_MAPS, bomb, kind)[0]
 

@@ -313,7 +313,8 @@ class Handler:
                     except UnreadableYamlError as error:
                         fault = error.why
                 body, yaml_faults = found.json, (fault, found.repeats)
-                content_type = JSON if media == YAML else content_type
+            if media == YAML:
+                content_type = JSON
         return Request(
             message.method,
             received.path,
