@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from stower.cel.declarations import DECLARED_ONLY, FUNCTIONS, TYPE_NAMES, Overload
 from stower.cel.syntax import (
+    RESERVED,
     Call,
     CompileError,
     Fold,
@@ -53,7 +54,8 @@ class CheckedTree(NamedTuple):
     order) of each call.
 
     `globals`: calls with the syntax of a method that are calls of a function with a dotted name
-    (`optional.of(x)`), with that name; `names`: selections that are an identifier with dots.
+    (`optional.of(x)`), with that name; `names`: selections that are an identifier with dots;
+    `escaped`: selections of a field by a reserved word, with the name that the field has.
     """
 
     tree: Node
@@ -61,6 +63,7 @@ class CheckedTree(NamedTuple):
     overloads: Mapping[Node, tuple[str, ...]]
     globals: Mapping[Node, str]
     names: Mapping[Node, str]
+    escaped: Mapping[Node, str]
 
 
 def qualified(node: Node) -> str | None:
@@ -86,6 +89,7 @@ class Checker:
         self.overloads: dict[Node, tuple[str, ...]] = {}
         self.globals: dict[Node, str] = {}
         self.names: dict[Node, str] = {}
+        self.escaped: dict[Node, str] = {}
 
     def check(self, tree: Node) -> CheckedTree:
         """Returns the tree with its types. Raises CompileError with all issues."""
@@ -93,7 +97,7 @@ class Checker:
         if self.issues:
             raise CompileError(sorted(set(self.issues)))
         types = {node: self.known.apply(type_, True) for node, type_ in self.types.items()}
-        return CheckedTree(tree, types, self.overloads, self.globals, self.names)
+        return CheckedTree(tree, types, self.overloads, self.globals, self.names, self.escaped)
 
     def visit(self, node: Node) -> Type:
         match node:
@@ -153,13 +157,13 @@ class Checker:
             if type_ is not None:
                 self.names[node] = name
                 return type_
-        type_ = self.field(node.offset, self.visit(node.operand), node.name, False)
+        type_ = self.field(node, self.visit(node.operand), node.name, False)
         return BOOL if node.test else type_
 
     def variables_in_scope(self) -> set[str]:
         return {name for scope in self.scopes for name in scope}
 
-    def field(self, offset: int, operand: Type, name: str, optional: bool) -> Type:
+    def field(self, node: Select | Call, operand: Type, name: str, optional: bool) -> Type:
         target = self.known.apply(operand)
         if target.name == "optional":
             optional = True
@@ -169,15 +173,19 @@ class Checker:
             result = target.params[1]
         elif fields is not None:
             found = fields.get(name)
-            result = self.complain(offset, f"undefined field '{name}'") if found is None else found
+            if found is None and name in RESERVED and (escaped := f"__{name}__") in fields:
+                found, self.escaped[node] = fields[escaped], escaped
+            result = (
+                self.complain(node.offset, f"undefined field '{name}'") if found is None else found
+            )
         elif target.is_param:
             self.known.assignable([DYN], [target])
             result = DYN
         elif target.name.startswith("kubernetes."):
-            result = self.complain(offset, f"unexpected failed resolution of '{target.name}'")
+            result = self.complain(node.offset, f"unexpected failed resolution of '{target.name}'")
         else:
             if target.name not in ("dyn", "any", "error"):
-                self.complain(offset, f"type '{target}' does not support field selection")
+                self.complain(node.offset, f"type '{target}' does not support field selection")
             result = DYN
         return optional_of(result) if optional else result
 
@@ -215,7 +223,7 @@ class Checker:
         assert isinstance(name, Literal)
         self.visit(name)
         self.overloads[node] = ("select_optional_field",)
-        return self.known.apply(self.field(node.offset, operand, name.value, True))
+        return self.known.apply(self.field(node, operand, name.value, True))
 
     def resolve(
         self,

@@ -135,7 +135,7 @@ class _Builder:
     def select(self, node: Select) -> Run:
         if node in self.checked.names:
             return _type_value(self.checked.names[node])
-        operand, name = self.visit(node.operand), node.name
+        operand, name = self.visit(node.operand), self.checked.escaped.get(node, node.name)
         if node.test:
             return lambda frame: _has(operand(frame), name)
         return lambda frame: field(operand(frame), name)
@@ -146,6 +146,9 @@ class _Builder:
         if node.target is not None and node not in self.checked.globals:
             nodes.insert(0, node.target)
         runs = [self.visit(arg) for arg in nodes]
+        if node in self.checked.escaped:
+            field_name = self.checked.escaped[node]
+            runs[1] = lambda frame: field_name
         special = _SPECIAL.get(name)
         if special is not None:
             return special(*runs)

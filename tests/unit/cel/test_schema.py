@@ -212,6 +212,26 @@ def test_a_rule_knows_whether_it_compares_with_the_old_value() -> None:
     assert evaluate(found.run, {"a": 1}, optional_value({"a": 2}, True))[0] is False
 
 
+@pytest.mark.parametrize(
+    ("rule", "value", "result"),
+    [
+        ("!has(self.namespace) || self.namespace == ''", {"namespace": "a"}, False),
+        ("!has(self.namespace) || self.namespace == ''", {}, True),
+        ("self.?namespace.orValue('b') == self.__namespace__", {"namespace": "a"}, True),
+        ("self.package.import == 'a'", {"package": {"import": "a"}}, True),
+    ],
+)
+def test_fields_named_by_reserved_words_need_no_escape(
+    rule: str, value: Object, result: bool
+) -> None:
+    """apiserver pkg/cel/types.go, FindStructFieldType: recognizeKeywordAsFieldName."""
+    schema = struct(namespace=TEXT, package=struct(**{"import": TEXT}))
+    assert result is run(schema, rule, value)
+    assert "undefined field 'let'" in str(
+        scope(schema).compile("self.let == ''", BOOL, False).error
+    )
+
+
 def test_fields_that_rules_cannot_name_are_left_out() -> None:
     assert [None, None, "__slash__"] == [escape(name) for name in ("", "a b", "/")]
     assert None is escape("1a")
