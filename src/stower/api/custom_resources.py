@@ -33,6 +33,7 @@ from stower.api.errors import (
     bad_request,
 )
 from stower.api.hooks import Hooks
+from stower.api.metadata import finalizer_warnings
 from stower.api.printers.parts import format_age
 from stower.api.registry import Registry, Resource, version_rank
 from stower.api.requests import WriteOptions, encode
@@ -118,6 +119,10 @@ class CustomVersion:
             validate_create=lambda call, item: self._all_faults(item, None),
             validate_update=lambda call, new, old: self._all_faults(new, old),
             validate_status=lambda call, new, old: self._all_faults(new, old, is_status=True),
+            warnings=lambda call, item: finalizer_warnings(item["metadata"], {}),
+            change_warnings=lambda call, new, old: finalizer_warnings(
+                new["metadata"], old["metadata"]
+            ),
         )
 
     def read(

@@ -29,5 +29,7 @@ class Hooks:
     validate_update: Callable[[Call, Object, Object], list[FieldError]] | None = None
     validate_status: Callable[[Call, Object, Object], list[FieldError]] | None = None
     warnings: Callable[[Call, Object], list[str]] | None = None
+    # Of a change, where these are not those of the new object by itself.
+    change_warnings: Callable[[Call, Object, Object], list[str]] | None = None
     counted: Callable[[Object], Any] | None = None  # the part whose changes a generation counts
     after: Callable[[Call, Object | None], None] | None = None  # once stored; None: once removed

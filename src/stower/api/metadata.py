@@ -25,8 +25,11 @@ IMMUTABLE: Final = "field is immutable"
 STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 
 
-def new_metadata_errors(meta: Object, namespaced: bool, name_faults: Faults) -> list[FieldError]:
-    """What is wrong with the metadata of a new object."""
+def new_metadata_errors(
+    meta: Object, namespaced: bool, name_faults: Faults, plain_finalizers: bool = False
+) -> list[FieldError]:
+    """What is wrong with the metadata of a new object. `plain_finalizers`: those without a slash
+    are right too."""
     errors: list[FieldError] = []
     generate = meta.get("generateName")
     if generate:
@@ -49,15 +52,9 @@ def new_metadata_errors(meta: Object, namespaced: bool, name_faults: Faults) -> 
                 FieldError(INVALID, "metadata.namespace", namespace, f)
                 for f in label_faults(namespace)
             ]
-    return [*errors, *common_errors(meta)]
-
-
-def common_errors(meta: Object) -> list[FieldError]:
-    """What is wrong with labels, annotations, owners and finalizers."""
-    return [
-        *_named_errors(meta),
-        *finalizer_errors(meta.get("finalizers") or (), "metadata.finalizers"),
-    ]
+    names = meta.get("finalizers") or ()
+    finalizers = finalizer_errors(names, "metadata.finalizers", plain_finalizers)
+    return [*errors, *_named_errors(meta), *finalizers]
 
 
 def _named_errors(meta: Object) -> list[FieldError]:
@@ -144,20 +141,34 @@ def _manager_errors(entries: Iterable[Object]) -> list[FieldError]:
     return errors
 
 
-def finalizer_errors(finalizers: Iterable[str], path: str) -> list[FieldError]:
-    """Faults of names of finalizers, and two that exclude each other."""
+def finalizer_errors(finalizers: Iterable[str], path: str, plain: bool = False) -> list[FieldError]:
+    """Faults of names of finalizers, and two that exclude each other. `plain`: names without a
+    slash are right too."""
     errors = []
     names = list(finalizers)
     for i, name in enumerate(names):
         at = f"{path}[{i}]"
         errors += [FieldError(INVALID, path, name, f) for f in qualified_name_faults(name)]
-        if "/" not in name and name not in STANDARD_FINALIZERS:
+        if not plain and "/" not in name and name not in STANDARD_FINALIZERS:
             text = "name is neither a standard finalizer name nor is it fully qualified"
             errors.append(FieldError(INVALID, at, name, text))
     if "orphan" in names and "foregroundDeletion" in names:
         text = "finalizer orphan and foregroundDeletion cannot be both set"
         errors.append(FieldError(INVALID, path, names, text))
     return errors
+
+
+def finalizer_warnings(meta: Object, old: Object) -> list[str]:
+    """Advice on the names of new finalizers of custom resources, which need no slash."""
+    found = []
+    for name in sorted({*(meta.get("finalizers") or ())} - {*(old.get("finalizers") or ())}):
+        if "/" not in name and name not in STANDARD_FINALIZERS:
+            path = " including a path (/)" if "." in name else ""
+            found.append(
+                f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name{path} '
+                "to avoid accidental conflicts with other finalizer writers"
+            )
+    return found
 
 
 # How often ValidateUpdate of a kind calls ValidateObjectMetaUpdate, and ValidateObjectMeta: a call
@@ -189,7 +200,11 @@ _LOOKED_AT: Final = ("labels", "annotations", "ownerReferences", "finalizers", *
 
 
 def update_metadata_errors(
-    meta: Object, old: Object, key: tuple[str, str], subresource: str
+    meta: Object,
+    old: Object,
+    key: tuple[str, str],
+    subresource: str,
+    plain_finalizers: bool = False,
 ) -> list[FieldError]:
     """What a change of metadata may not do, as often as the real server says it."""
     is_same = all(meta.get(name) == old.get(name) for name in _LOOKED_AT)
@@ -198,8 +213,9 @@ def update_metadata_errors(
     updates, wholes = (1, 0) if subresource == "status" else _CALLS.get(key, (1, 0))
     common = _named_errors(meta)
     names = list(meta.get("finalizers") or ())
-    unqualified = [e for e in finalizer_errors(names, "metadata.finalizers") if "[" not in e.field]
-    strange = [e for e in finalizer_errors(names, "metadata.finalizers") if "[" in e.field]
+    faults = finalizer_errors(names, "metadata.finalizers", plain_finalizers)
+    unqualified = [e for e in faults if "[" not in e.field]
+    strange = [e for e in faults if "[" in e.field]
     fixed = _fixed_errors(meta, old)
     return [
         *common, *unqualified, *fixed, *common,

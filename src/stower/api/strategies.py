@@ -29,6 +29,7 @@ class Strategy:
     orphans: bool = False  # dependents are orphaned where the client does not say
     finalizers: tuple[str, ...] = ()
     metadata_last: bool = False  # looked at where the object's own rules find nothing wrong
+    plain_finalizers: bool = False  # the names of finalizers need no slash
     alike: bool = False  # specs are written once, in a template, and come by the thousand
 
 
@@ -38,9 +39,9 @@ def _namespace_faults(text: str) -> Iterator[str]:
 
 _APPS: Final = Strategy(status=True, generation=True)
 _RBAC: Final = Strategy(names.path_segment_faults, create_on_update=True)
-_POLICY: Final = Strategy(generation=True, update_needs_version=True)
+_POLICY: Final = Strategy(generation=True, update_needs_version=True, plain_finalizers=True)
 PLAIN: Final = Strategy()
-CUSTOM: Final = Strategy(generation=True, update_needs_version=True)
+CUSTOM: Final = Strategy(generation=True, update_needs_version=True, plain_finalizers=True)
 CUSTOM_WITH_STATUS: Final = replace(CUSTOM, status=True)
 
 STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
@@ -67,7 +68,9 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("batch", "cronjobs"): _APPS,
     ("batch", "jobs"): Strategy(status=True, generation=True, orphans=True),
     ("certificates.k8s.io", "certificatesigningrequests"): Strategy(status=True),
-    ("coordination.k8s.io", "leases"): Strategy(create_on_update=True, update_needs_version=True),
+    ("coordination.k8s.io", "leases"): Strategy(
+        create_on_update=True, update_needs_version=True, plain_finalizers=True
+    ),
     ("discovery.k8s.io", "endpointslices"): Strategy(generation=True),
     ("flowcontrol.apiserver.k8s.io", "flowschemas"): _APPS,
     ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): _APPS,
@@ -116,15 +119,15 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): _POLICY,
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): _POLICY,
     ("admissionregistration.k8s.io", "validatingadmissionpolicies"): Strategy(
-        status=True, generation=True, update_needs_version=True
+        status=True, generation=True, update_needs_version=True, plain_finalizers=True
     ),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"): _POLICY,
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies"): _POLICY,
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"): _POLICY,
     ("apiextensions.k8s.io", "customresourcedefinitions"): replace(
-        _APPS, update_needs_version=True
+        _APPS, update_needs_version=True, plain_finalizers=True
     ),
-    ("apiregistration.k8s.io", "apiservices"): Strategy(status=True),
+    ("apiregistration.k8s.io", "apiservices"): Strategy(status=True, plain_finalizers=True),
 }
 
 

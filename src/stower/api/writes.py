@@ -98,8 +98,9 @@ def add(
         meta["finalizers"] = [*kept, *(f for f in strategy.finalizers if f not in kept)]
     errors = hooks.validate_create(call, item) if hooks.validate_create is not None else []
     if not errors or not strategy.metadata_last:
+        plain = strategy.plain_finalizers
         errors = [
-            *new_metadata_errors(meta, resource.namespaced, strategy.name_faults), *errors,
+            *new_metadata_errors(meta, resource.namespaced, strategy.name_faults, plain), *errors,
         ]  # fmt: skip
     if errors:
         raise call_invalid(call, meta.get("name", ""), errors)
@@ -283,14 +284,20 @@ def alter(
         prepare(call, new, old)
     if call.strategy.generation and not status and _has_spec_change(call, new, old):
         meta["generation"] = old_meta.get("generation", 0) + 1
-    errors = update_metadata_errors(meta, old_meta, call.resource.key, call.subresource)
+    errors = update_metadata_errors(
+        meta, old_meta, call.resource.key, call.subresource, call.strategy.plain_finalizers
+    )
     validate = hooks.validate_status if status else hooks.validate_update
     if validate is not None:
         errors += validate(call, new, old)
     if errors:
         raise call_invalid(call, meta.get("name", ""), errors)
     usage = admission.check_update(call, new, old)
-    extra = hooks.warnings(call, new) if hooks.warnings is not None and not status else []
+    extra: list[str] = []
+    if hooks.change_warnings is not None and not status:
+        extra = hooks.change_warnings(call, new, old)
+    elif hooks.warnings is not None and not status:
+        extra = hooks.warnings(call, new)
     return _store(call, record, old, new, options, usage), extra
 
 

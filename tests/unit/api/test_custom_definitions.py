@@ -265,3 +265,22 @@ def test_status_may_be_read_replaced_and_patched(cluster: CustomCluster) -> None
     patch = [{"op": "add", "path": "/status/conditions", "value": [{"message": "patched"}]}]
     code, patched = cluster.ask("PATCH", path, patch, "application/json-patch+json")
     assert (200, ["patched"]) == (code, [c["message"] for c in patched["status"]["conditions"]])
+
+
+def test_finalizers_of_custom_resources_need_no_slash(cluster: CustomCluster) -> None:
+    """apiextensions-apiserver pkg/registry/customresource/validator.go: it advises, of new ones."""
+    cluster.define(definition())
+    text = "to avoid accidental conflicts with other finalizer writers"
+    item: Object = {"metadata": {"name": "t", "finalizers": ["keep.example.com", "orphan", "a/b"]}}
+    code, made, warnings = cluster.ask_with_warnings("POST", THINGS, item)
+    assert (201, item["metadata"]["finalizers"]) == (code, made["metadata"]["finalizers"])
+    name = "prefer a domain-qualified finalizer name"
+    advice = f'metadata.finalizers: "keep.example.com": {name} including a path (/) {text}'
+    assert [advice] == warnings
+    made["metadata"]["finalizers"].append("own")
+    code, _, warnings = cluster.ask_with_warnings("PUT", f"{THINGS}/t", made)
+    assert (200, [f'metadata.finalizers: "own": {name} {text}']) == (code, warnings)
+    made["metadata"] |= {"finalizers": ["a b"], "resourceVersion": ""}
+    assert 422 == cluster.ask("PUT", f"{THINGS}/t", made | {"x": 1})[0]
+    maps = "/api/v1/namespaces/default/configmaps"
+    assert 422 == cluster.ask("POST", maps, {"metadata": {"name": "m", "finalizers": ["own"]}})[0]
