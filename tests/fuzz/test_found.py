@@ -438,3 +438,9 @@ def test_scene_in_which_a_migration_changes_its_namespace() -> None:
     """See above; it was kept under its old name for ever."""
     change = Change(place=29, what=0, value=0)
     check_history(Act("scene", 18), [Act("put", 57, 1, mutations=(change,))])
+
+
+def test_scenes_in_which_images_are_pulled() -> None:
+    """See above; the last times that a pull took are kept, PULLS_MAX of them."""
+    again, other = Act("scene"), Act("scene", 0, 0, 1)
+    check_history(Act("scene", 2), [again, again, other, Act("tick", 0, 0, 1), again])

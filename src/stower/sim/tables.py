@@ -59,6 +59,7 @@ BOUNDED: Final = {
     "engine.state.companions[]._nodes[]._order": "rows",
     "engine.state.companions[].pools[].draining": "nodes",
     "engine.state.companions[].queue.backoff_entries": "kinds",
+    "engine.state.companions[].figures._pulls_ns": "PULLS_MAX",
     "engine.state.companions[].keeping._refused_ns": "pools refused within a minute",
     "engine.state.companions[].told._refused_ns": "objects refused within a minute",
 }  # fmt: skip

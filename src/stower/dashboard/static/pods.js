@@ -80,7 +80,8 @@ function Why({ about }) {
       rows=${about.scores.map((score) => ({ key: score.node, cells: [
         html`<${NodeLink} name=${score.node} />${score.node === about.node ? " (chosen)" : ""}`, score.total, ...parts.map((part) => score.parts[part] || 0)] }))} />`}
     ${about.refused.length > 0 && html`<h2>Rejected nodes</h2><${Refused} rows=${about.refused} />`}
-    ${about.refused.filter((r) => r.details.length > 0).map((r) => html`<details><summary>${r.plugin} on ${r.examples[0]}</summary>
+    ${about.refused.filter((r) => r.details.length > 0).map((r) => html`<details open=${r.examples.length === 0}>
+      <summary>${r.plugin || "PreFilter"}${r.examples.length > 0 && ` on ${r.examples[0]}`}</summary>
       <ul>${r.details.map((text) => html`<li>${text}</li>`)}</ul></details>`)}
     ${about.changes.length > 0 && html`<h2>What would help</h2><p class="quiet">Each change was verified on a copy of the cluster state.</p>
       <ol id="changes">${about.changes.slice(0, 5).map((change) => html`<li>${change.what.map((text) => html`<div>${text}</div>`)}
