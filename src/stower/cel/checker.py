@@ -281,12 +281,12 @@ class Checker:
         want, have = self.known.apply(wanted), self.known.apply(found)
         return self.complain(offset, f"expected type '{want}' but found '{have}'")
 
-    def join(self, offset: int, before: Type | None, type_: Type) -> Type:
+    def join(self, before: Type | None, type_: Type) -> Type:
+        """Returns the type of the items of a literal with one more item; dyn if they differ, which
+        check_literals reports."""
         if before is None:
             return type_
-        if self.known.assignable([before], [type_]):
-            return join(before, type_)
-        return self.mismatch(offset, before, type_)
+        return join(before, type_) if self.known.assignable([before], [type_]) else DYN
 
     def unwrapped_type(self, node: Node, is_optional: bool) -> Type:
         type_ = self.known.apply(self.visit(node))
@@ -301,17 +301,15 @@ class Checker:
     def list_of(self, node: ListOf) -> Type:
         type_: Type | None = None
         for index, item in enumerate(node.items):
-            type_ = self.join(item.offset, type_, self.unwrapped_type(item, index in node.optional))
+            type_ = self.join(type_, self.unwrapped_type(item, index in node.optional))
         return list_of(type_ or self.new_param())
 
     def map_of(self, node: MapOf) -> Type:
         key_type: Type | None = None
         value_type: Type | None = None
         for key, value, is_optional in node.entries:
-            key_type = self.join(key.offset, key_type, self.visit(key))
-            value_type = self.join(
-                value.offset, value_type, self.unwrapped_type(value, is_optional)
-            )
+            key_type = self.join(key_type, self.visit(key))
+            value_type = self.join(value_type, self.unwrapped_type(value, is_optional))
         if key_type is None or value_type is None:
             return map_of(self.new_param(), self.new_param())
         return map_of(key_type, value_type)

@@ -57,6 +57,9 @@ TRUE = (
     '"%s".format([{"b": dyn(1.5), "a": dyn([duration("1s")])}]) == '
     '"{\\"a\\":[duration(\\"1s\\")], \\"b\\":1.500000}"',
     '"%f %.1e".format([dyn("NaN"), dyn("-Infinity")]) == "NaN -∞"',
+    # Of all calls, `format` takes literals of mixed types, at any depth.
+    '"%s %d".format([device.driver, 1]) == "gpu.example.com 1"',
+    '"%s".format([[1, "a", {"b": 2, 3: true}]]) == "[1, \\"a\\", {\\"b\\":2, 3:true}]"',
     # Of two types that fit, a parameter is the more general one.
     "optional.of(1).orValue(dyn(true)) == 1 && optional.none() != null",
     # A sum is a quantity left of ==, and for Kubernetes none right of it.
@@ -171,6 +174,9 @@ def test_what_has_no_answer(expression: str, said: str) -> None:
         ("(1 && true) == 1", "1:2: expected type 'bool' but found 'int'"),
         ("[1].all(__result__, true)", "1:9: iteration variable overwrites accumulator variable"),
         ("[dyn(1), 2].size() == 2", "1:10: expected type 'dyn' but found 'int'"),
+        ('1 in [1, "a", 2.0]', "1:10: expected type 'int' but found 'string'"),
+        ('"%d %d".format(["a", 1]) == ""', "1:17: error during formatting: decimal clause can only "
+         "be used on integers, was given string"),
     ],
 )  # fmt: skip
 def test_what_is_no_selector(expression: str, message: str) -> None:

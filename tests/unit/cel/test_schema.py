@@ -201,6 +201,14 @@ def test_a_rule_that_does_not_compile_says_why(rule: str, wanted: Any, error: st
     assert error in (found.error or "")
 
 
+def test_a_message_formats_values_of_different_types() -> None:
+    """apiextensions-apiserver pkg/apiserver/schema/cel/validation_test.go."""
+    text = "'%s %d %s'.format([self.a, self.n, self.l])"
+    compiled = scope(struct(a=TEXT, n=INT, l=array(INT))).compile(text, STRING, False)
+    assert compiled.run is not None, compiled.error
+    assert "b 2 [3]" == evaluate(compiled.run, {"a": "b", "n": 2, "l": [3]}, None)[0]
+
+
 def test_a_rule_knows_whether_it_compares_with_the_old_value() -> None:
     rules = scope(struct(a=INT))
     assert not rules.compile("self.a > 0", BOOL, False).uses_old
