@@ -77,10 +77,11 @@ class CustomVersion:
     def __init__(self, definition: Object, version: Object, registry: Registry) -> None:
         spec = definition["spec"]
         self._stored_schema = _schema_of(storage_version(spec))
-        # Objects may have been stored when the schema was another one.
+        # Objects may have been stored when the schema was another one, and through another version,
+        # which does not fill in the defaults of this one.
         self.converts: bool = not spec.get("preserveUnknownFields") and (
             definition["metadata"].get("generation", 1) > 1
-            or _schema_of(version) != self._stored_schema
+            or any(_schema_of(other) != self._stored_schema for other in spec["versions"])
         )
         self.kind: str = spec["names"]["kind"]
         self.api_version = f"{spec['group']}/{version['name']}"

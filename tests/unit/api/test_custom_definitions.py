@@ -59,6 +59,20 @@ def test_a_version_shows_its_own_fields_with_the_defaults_of_the_stored_one(
     assert "c" not in cluster.get(f"{OLD_THINGS}/u")  # the stored version has no such field
 
 
+def test_objects_of_another_version_have_the_defaults_of_the_stored_one(
+    cluster: CustomCluster,
+) -> None:
+    text = {"type": "string"}
+    inner = {"type": "object", "properties": {"d": {**text, "default": "D"}}}
+    cluster.define(two_versions({"a": {**text, "default": "A"}, "n": inner}, {"b": text}))
+    cluster.make(OLD_THINGS, {"metadata": {"name": "t"}, "b": "x"})
+    for found in (cluster.get(f"{THINGS}/t"), cluster.get(THINGS)["items"][0]):
+        assert ("A", None) == (found["a"], found.get("n"))
+    found = cluster.get(f"{OLD_THINGS}/t")
+    assert 200 == cluster.ask("PUT", f"{OLD_THINGS}/t", {**found, "b": "y"})[0]
+    assert "A" == cluster.get(f"{THINGS}/t")["a"]
+
+
 def test_an_update_through_another_version_loses_what_that_version_lacks(
     cluster: CustomCluster,
 ) -> None:
