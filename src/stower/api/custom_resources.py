@@ -11,16 +11,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from stower.api.custom_numbers import with_go_numbers
 from stower.api.custom_openapi import published
 from stower.api.custom_rules import Part, rule_faults, rules_of
-from stower.api.custom_schema import (
-    UNKNOWN,
-    list_faults,
-    pruned,
-    type_of,
-    undocumented,
-    unknown,
-    value_faults,
+from stower.api.custom_schema import pruned, type_of, undocumented, unknown
+from stower.api.custom_values import UNKNOWN, list_faults, value_faults
+from stower.api.embedded_resources import (
+    BadResourceError,
+    clean_resources,
+    has_embedded,
+    resource_faults,
 )
 from stower.api.errors import (
     INVALID,
@@ -88,6 +88,7 @@ class CustomVersion:
         reverse = ".".join(reversed(spec["group"].split(".")))
         self.definition = f"{reverse}.{version['name']}.{self.kind}"
         self.schema: Object = _schema_of(version)
+        self._has_resources = has_embedded(self.schema)
         self.keeps_unknown = bool(spec.get("preserveUnknownFields"))
         parts = version.get("subresources") or {}
         self.has_status = "status" in parts
@@ -144,11 +145,23 @@ class CustomVersion:
                 names = (n for n in meta if n not in self._meta.fields)
                 found = [f'unknown field "metadata.{name}"' for name in names]
             if not self.keeps_unknown:
-                found += [f'unknown field "{path}"' for path in unknown(self.schema, body)]
+                found += [f'unknown field "{path}"' for path in sorted(unknown(self.schema, body))]
             found = [*repeated, *found]
+        kept = copy.deepcopy(body) if self.keeps_unknown else pruned(self.schema, body)
+        paths: list[str] = []
+        try:
+            with_go_numbers(kept)
+            if self._has_resources:
+                paths = clean_resources(self.schema, kept, "", self._meta)
+        except OverflowError:
+            text = "json: cannot unmarshal number into Go value of type float64"
+            raise bad_request(f"{prefix}{text}") from None
+        except BadResourceError as error:
+            raise bad_request(f"{prefix}{error}") from None
+        if options.validation != "Ignore":
+            found += [f'unknown field "{path}"' for path in paths]
             if found and options.validation == "Strict":
                 raise bad_request(f"{prefix}strict decoding error: {', '.join(found)}")
-        kept = copy.deepcopy(body) if self.keeps_unknown else pruned(self.schema, body)
         return {"metadata": cleaned, **kept}, tuple(found)
 
     def show(self, item: Object) -> Object:
@@ -170,22 +183,32 @@ class CustomVersion:
         parts that are as they were count no more."""
         if old == item:
             return []
-        body, before = _body(item), _body(old) if old is not None else UNKNOWN
-        found = list(value_faults(self.schema, body, "", top=True, old=before))
-        if found or (old is not None and any(list_faults(self.schema, _body(old), ""))):
-            return found
-        return list(list_faults(self.schema, body, ""))
+        whole = self._whole(item)
+        before = self._whole(old) if old is not None else UNKNOWN
+        found = value_faults(self.schema, whole, "", before)
+        if self._has_resources:
+            found += resource_faults(self.schema, whole, "")
+        return found + self._list_faults(whole, before)
 
     def _status_faults(self, item: Object, old: Object) -> list[FieldError]:
         """What the schema of the status has against that of an object."""
         schema = (self.schema.get("properties") or {}).get("status")
         if schema is None or "status" not in item:
             return []
-        status, before = item["status"], old.get("status", UNKNOWN)
-        found = list(value_faults(schema, status, "status", old=before))
-        if found or (before is not UNKNOWN and any(list_faults(schema, before, "status"))):
-            return found
-        return list(list_faults(schema, status, "status"))
+        found = []
+        for fault in value_faults(schema, item["status"], "", old.get("status", UNKNOWN)):
+            field = "status" if fault.field == "<nil>" else f"status.{fault.field}"
+            found.append(fault._replace(field=field))
+        return found + self._list_faults(self._whole(item), self._whole(old))
+
+    def _list_faults(self, whole: Object, before: Any) -> list[FieldError]:
+        """What is wrong with sets and map-like lists, unless something was so before."""
+        if before is not UNKNOWN and any(list_faults(self.schema, before, "")):
+            return []
+        return list(list_faults(self.schema, whole, ""))
+
+    def _whole(self, item: Object) -> Object:
+        return {"kind": self.kind, "apiVersion": self.api_version, **item}
 
     def _all_faults(
         self, item: Object, old: Object | None, is_status: bool = False
@@ -200,9 +223,8 @@ class CustomVersion:
             return found
         if any(error.type in BLOCKING for error in found):
             return [*found, FieldError(INVALID, "<nil>", None, NOT_CHECKED)]
-        head = {"kind": self.kind, "apiVersion": self.api_version}
-        before = {**head, **old} if old is not None else None
-        return found + rule_faults(self._expressions, {**head, **item}, before)
+        before = self._whole(old) if old is not None else None
+        return found + rule_faults(self._expressions, self._whole(item), before)
 
     def row(self, item: Object, now_ns: int) -> list[Any]:
         """The cells of one object."""

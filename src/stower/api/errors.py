@@ -1,7 +1,9 @@
 """Defines the API's errors, rendered as a Status with upstream's code, reason and causes."""
 
 import json
+import math
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 Object = dict[str, Any]
@@ -31,6 +33,7 @@ _WORDS: Final = {
     TYPE_INVALID: "Invalid value",
     INTERNAL: "Internal error",
 }
+_EXPONENT_MAX: Final = 6  # of floats that Go writes without one
 OMITTED: Final = object()  # a value that its error leaves out
 _WITHOUT_VALUE: Final = (REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL)
 
@@ -56,10 +59,23 @@ def format_value(value: Any) -> str:
     """The value as it stands in a message."""
     if isinstance(value, str):
         return go_quote(value)
+    if type(value) is float:
+        return go_float(value)
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     for character in "&<>":  # which Go's encoder keeps out of JSON
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def go_float(value: float) -> str:
+    """Returns a number as Go's %v has it."""
+    if type(value) is int or not math.isfinite(value):
+        return str(value)
+    digits, _, exponent = f"{Decimal(repr(value)).normalize():e}".partition("e")
+    power = int(exponent)
+    if -4 <= power < _EXPONENT_MAX:
+        return f"{Decimal(repr(value)).normalize():f}"
+    return f"{digits}e{'-' if power < 0 else '+'}{abs(power):02}"
 
 
 def go_quote(text: str) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from stower.api.custom_resources import CustomVersion, resources_of
-from stower.api.custom_schema import keep_types, value_faults
+from stower.api.custom_schema import keep_types
+from stower.api.custom_values import value_faults
 from stower.api.definitions import DEFINITIONS
 from stower.api.errors import FieldError
 from stower.api.hooks import Hooks
@@ -76,7 +77,7 @@ class NativeVersion(CustomVersion):
     def _checked(self, item: Object, rules: Callable[[], Faults]) -> list[FieldError]:
         """Types first; then the rules, which say it better than the schema; then the schema."""
         body = {k: v for k, v in item.items() if k != "metadata"}
-        wrong = list(value_faults(self._types, body, "", top=True))
+        wrong = value_faults(self._types, body, "")
         return wrong or list(rules()) or self.faults(item)
 
 

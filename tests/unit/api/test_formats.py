@@ -2,7 +2,7 @@
 
 import pytest
 
-from stower.api.custom_schema import value_faults
+from stower.api.custom_values import value_faults
 from stower.api.formats import is_of_format
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from stower.api.custom_schema import pattern_faults, value_faults
+from stower.api.custom_schema import pattern_faults
+from stower.api.custom_values import value_faults
 from tests.unit.api.role_cluster import Object, RoleCluster
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
