@@ -185,7 +185,7 @@ def test_definitions_outlive_a_restart_and_go_with_their_objects(tmp_path: Path)
         (("spec", "versions", 0, "storage"), False, "spec.versions"),
         (
             ("spec", "versions", 0, "schema", "openAPIV3Schema"), {"properties": {}},
-            "spec.versions[0].schema.openAPIV3Schema.type",
+            "spec.validation.openAPIV3Schema.type",
         ),
     ],
 )  # fmt: skip

@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from stower.api.calls import Call
 from stower.api.context import Context
+from stower.api.custom_openapi import OBJECT_META
 from stower.api.custom_resources import resources_of, unconverted
 from stower.api.errors import FORBIDDEN, FieldError
+from stower.api.schema import Type
 from stower.api.validation import custom_definitions as rules
 
 Object = dict[str, Any]
@@ -127,11 +129,20 @@ def new_faults(call: Call, item: Object) -> list[FieldError]:
     spec = item["spec"]
     group, plural = spec.get("group", ""), (spec.get("names") or {}).get("plural", "")
     registry = call.context.registry
-    found = list(rules.new_faults(item))
+    found = list(rules.new_faults(item, _metadata_type(call)))
     if registry.is_built_in(group, plural) and (group, plural) not in registry.native:
         text = f"{plural}.{group} is a resource of this server itself"
         found.append(FieldError(FORBIDDEN, "spec.names.plural", None, text))
     return found
+
+
+def changed_faults(call: Call, new: Object, old: Object) -> list[FieldError]:
+    """What is wrong with a definition that is changed."""
+    return list(rules.update_faults(new, old, _metadata_type(call)))
+
+
+def _metadata_type(call: Call) -> Type:
+    return call.context.registry.schema.type_of(OBJECT_META)
 
 
 def warnings(call: Call, item: Object) -> list[str]:

@@ -66,14 +66,13 @@ class Compiled(NamedTuple):
 class Part:
     """A part of a schema with rules of its own or below."""
 
-    __slots__ = ("all_of", "convert", "extra", "items", "keys", "properties", "rules", "schema")
+    __slots__ = ("convert", "extra", "items", "keys", "properties", "rules", "schema")
 
     def __init__(self, schema: Object) -> None:
         self.schema = schema
         self.convert: Any = None
         self.rules: tuple[Compiled, ...] = ()
         self.properties: dict[str, Part] = {}
-        self.all_of: list[Part] = []  # of the same values
         self.items: Part | None = None
         self.extra: Part | None = None
         is_map = schema.get("x-kubernetes-list-type") == "map"
@@ -129,9 +128,10 @@ def _compile(schema: Object, declared: Declared) -> tuple[Compiled, ...]:
     return tuple(found)
 
 
-def rules_of(schema: Object) -> Part | None:
-    """Returns the rules of the schema of a resource; None: there are none."""
-    return _part(schema, True)
+def rules_of(schema: Object, is_root: bool = True) -> Part | None:
+    """Returns the rules of a schema; None: there are none. `is_root`: whether it is the schema of a
+    resource."""
+    return _part(schema, is_root)
 
 
 def _part(schema: Object, is_root: bool) -> Part | None:
@@ -149,28 +149,8 @@ def _part(schema: Object, is_root: bool) -> Part | None:
     for word, slot in (("items", "items"), ("additionalProperties", "extra")):
         if isinstance(schema.get(word), dict):
             setattr(part, slot, _nested(schema[word]))
-    for inner in schema.get("allOf") or ():
-        if (below := _part(_with_rules_of(schema, inner), is_root)) is not None:
-            part.all_of.append(below)
-    has_any = part.rules or part.properties or part.items or part.extra or part.all_of
+    has_any = part.rules or part.properties or part.items or part.extra
     return part if has_any else None
-
-
-def _with_rules_of(schema: Object, other: Object) -> Object:
-    """Returns a schema with the rules of an `allOf` of it in the place of its own."""
-    made = {name: value for name, value in schema.items() if name != "allOf"}
-    made[RULES] = other.get(RULES) or []
-    theirs = other.get("properties") or {}
-    own = schema.get("properties") or {}
-    if own:
-        made["properties"] = {
-            name: _with_rules_of(inner, theirs.get(name) or {}) for name, inner in own.items()
-        }
-    for word in ("items", "additionalProperties"):
-        if isinstance(schema.get(word), dict):
-            inner = other.get(word)
-            made[word] = _with_rules_of(schema[word], inner if isinstance(inner, dict) else {})
-    return made
 
 
 def _nested(schema: Object) -> Part | None:
@@ -202,8 +182,6 @@ class Checker:
             return
         if part.rules:
             self._evaluate(part, path, value, old, ratchet)
-        for below in part.all_of:
-            self.check(below, path, value, old, Ratchet(_NO_OLD, ratchet.is_unchanged))
         if self.left < 0:
             return
         find_old = _old_children(part, old)

@@ -214,14 +214,14 @@ def test_kind_and_scope_of_an_established_definition_stay(cluster: CustomCluster
         ({"names": {"plural": "things", "kind": "Thing", "listKind": "Thing"}}, "names.listKind",
          "kind and listKind may not be the same"),
         ({"column": {"name": "A", "type": "text", "jsonPath": ".a"}},
-         "versions[0].additionalPrinterColumns[0].type",
+         "additionalPrinterColumns[0].type",
          "must be one of boolean,date,integer,number,string"),
         ({"column": {"name": "A", "type": "date", "jsonPath": "a"}},
-         "versions[0].additionalPrinterColumns[0].JSONPath", "must be a simple json path starting"),
+         "additionalPrinterColumns[0].JSONPath", "must be a simple json path starting"),
         ({"scale": {"specReplicasPath": ".a", "statusReplicasPath": ".status.n"}},
-         "versions[0].subresources.scale.specReplicasPath", "should be a json path under .spec"),
+         "subresources.scale.specReplicasPath", "should be a json path under .spec"),
         ({"scale": {"specReplicasPath": ".spec.n"}},
-         "versions[0].subresources.scale.statusReplicasPath", "Required value"),
+         "subresources.scale.statusReplicasPath", "Required value"),
     ],
 )  # fmt: skip
 def test_names_columns_and_paths_are_checked(

@@ -191,22 +191,6 @@ def test_a_status_is_checked_by_itself(cluster: CustomCluster) -> None:
                                          "labels": {"a": "b"}})[0]  # fmt: skip
 
 
-def test_rules_of_all_of_are_checked_too(cluster: CustomCluster) -> None:
-    parts = [
-        {RULES: [rule("self.a < 9", message="a")]},
-        {"properties": {"b": {RULES: [rule("self < 9", message="b")]}}},
-    ]
-    body = things(rule("self.a > 0", message="own"), a=INT, b=INT)
-    schema = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    schema["properties"]["spec"]["allOf"] = parts
-    cluster.define(body)
-    cluster.make(THINGS, thing(a=1, b=1))
-    found = causes(cluster.ask("POST", THINGS, thing("u", a=9, b=9)))
-    assert [("spec", "Invalid value: a"), ("spec.b", "Invalid value: 9: b")] == [
-        (field, message) for field, _, message in found
-    ]
-
-
 def test_rules_are_not_checked_where_types_are_wrong(cluster: CustomCluster) -> None:
     cluster.define(things(rule("self.a > 1"), a=INT))
     found = causes(cluster.ask("POST", THINGS, thing(a="x")))
@@ -247,7 +231,7 @@ def test_all_rules_of_an_object_have_one_budget(
 
 
 def faults_of(cluster: CustomCluster, body: Object) -> list[tuple[str, str, str]]:
-    at = "spec.versions[0].schema.openAPIV3Schema.properties[spec]."
+    at = "spec.validation.openAPIV3Schema.properties[spec]."
     found = causes(cluster.ask("POST", DEFINITIONS, body))
     return [(field.removeprefix(at), reason, message) for field, reason, message in found]
 
@@ -296,7 +280,7 @@ def test_what_all_rules_of_a_schema_may_cost_is_bounded(cluster: CustomCluster) 
     assert ["Forbidden"] * 5 == [reason for _, reason, _ in found]
     assert "contributed to estimated rule cost total exceeding cost limit" in found[0][2]
     at, _, text = found[4]
-    assert "spec.versions[0].schema.openAPIV3Schema" == at
+    assert "spec.validation.openAPIV3Schema" == at
     assert "cost total for entire OpenAPIv3 schema exceeds budget by factor of" in text
 
 
@@ -309,7 +293,7 @@ def test_an_old_value_of_an_item_is_known_in_lists_with_keys_alone(cluster: Cust
             "Invalid",
             'Invalid value: "self == oldSelf": oldSelf cannot be used on the uncorrelatable '
             "portion of the schema within "
-            "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[l]",
+            "spec.validation.openAPIV3Schema.properties[spec].properties[l]",
         )
     ] == faults_of(cluster, body)
 

@@ -6,18 +6,9 @@ Source: apiextensions-apiserver pkg/apis/apiextensions/validation/validation.go,
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stower.api.custom_rules import BadPathError, field_path
-from stower.api.custom_schema import pattern_faults
-from stower.api.errors import (
-    DUPLICATE,
-    FORBIDDEN,
-    INVALID,
-    REQUIRED,
-    TOO_MANY,
-    FieldError,
-    unsupported,
-)
-from stower.api.validation.schema_rules import rule_faults
+from stower.api.errors import FORBIDDEN, INVALID, REQUIRED, FieldError, unsupported
+from stower.api.schema import Type
+from stower.api.validation.definition_versions import version_faults
 from stower.model import names as name_rules
 
 Object = dict[str, Any]
@@ -33,26 +24,17 @@ KEEPS_UNKNOWN: Final = (
     "spec.versions[*].schema instead"
 )
 IMMUTABLE: Final = "field is immutable"
-DEPTH_MAX: Final = 60
-SELECTABLE_MAX: Final = 8
-COLUMN_TYPES: Final = "boolean,date,integer,number,string"
-COLUMN_FORMATS: Final = "byte,date,date-time,double,float,int32,int64,password"
-SELECTABLE_TYPES: Final = ("string", "boolean", "integer")
-NOT_SELECTABLE: Final = (
-    "must point to a field of type string, boolean or integer. Enum string fields and strings "
-    "with formats are allowed."
-)
 
 
-def new_faults(item: Object) -> Iterator[FieldError]:
-    """What is wrong with a new definition."""
-    yield from _faults(item, None)
+def new_faults(item: Object, meta: Type) -> Iterator[FieldError]:
+    """What is wrong with a new definition. `meta`: the type of metadata."""
+    yield from _faults(item, None, meta)
     yield from _approval_faults(item, None)
     if item["spec"].get("preserveUnknownFields"):
         yield FieldError(INVALID, "spec.preserveUnknownFields", True, KEEPS_UNKNOWN)
 
 
-def _faults(item: Object, old: Object | None) -> Iterator[FieldError]:
+def _faults(item: Object, old: Object | None, meta: Type) -> Iterator[FieldError]:
     spec = item["spec"]
     names = spec.get("names") or {}
     group = spec.get("group", "")
@@ -62,27 +44,29 @@ def _faults(item: Object, old: Object | None) -> Iterator[FieldError]:
         yield FieldError(INVALID, "metadata.name", item["metadata"].get("name", ""), text)
     if not group:
         yield FieldError(REQUIRED, "spec.group")
+    elif texts := [*name_rules.subdomain_faults(group)]:
+        yield FieldError(INVALID, "spec.group", group, ",".join(texts))
     elif "." not in group:
         text = "should be a domain with at least one dot"
         yield FieldError(INVALID, "spec.group", group, text)
-    if spec.get("scope") not in ("Cluster", "Namespaced"):
+    if not spec.get("scope"):
+        yield FieldError(REQUIRED, "spec.scope")
+    elif spec.get("scope") not in ("Cluster", "Namespaced"):
         yield unsupported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
+    own, common = version_faults(item, old, meta)
+    yield from own
     for field in ("plural", "singular", "kind", "listKind"):
         if not names.get(field):
             yield FieldError(REQUIRED, f"spec.names.{field}")
     yield from _name_faults(names, "spec.names")
-    yield from _version_faults(spec.get("versions") or [], _schemas(old))
+    yield from common
     yield from _conversion_faults(spec)
     yield from _stored_version_faults(item)
 
 
-def update_faults(new: Object, old: Object) -> list[FieldError]:
-    """What is wrong with a changed definition."""
-    return list(_update_faults(new, old))
-
-
-def _update_faults(new: Object, old: Object) -> Iterator[FieldError]:
-    yield from _faults(new, old)
+def update_faults(new: Object, old: Object, meta: Type) -> Iterator[FieldError]:
+    """What is wrong with a changed definition. `meta`: the type of metadata."""
+    yield from _faults(new, old, meta)
     yield from _approval_faults(new, old)
     spec, before = new["spec"], old["spec"]
     if spec.get("preserveUnknownFields") and not before.get("preserveUnknownFields"):
@@ -140,70 +124,6 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
-def _schemas(item: Object | None) -> dict[str, Object]:
-    versions = item["spec"].get("versions") or () if item is not None else ()
-    schemas = {v["name"]: v.get("schema") or {} for v in versions}
-    return {name: schema.get("openAPIV3Schema") or {} for name, schema in schemas.items()}
-
-
-def _version_faults(versions: list[Object], known: dict[str, Object]) -> Iterator[FieldError]:
-    """`known`: the schemas that were stored before, by the name of the version."""
-    names = [version.get("name") or "" for version in versions]
-    for i, version in enumerate(versions):
-        at = f"spec.versions[{i}].name"
-        for text in name_rules.label_1035_faults(names[i]):
-            yield FieldError(INVALID, at, names[i], text)
-        schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        at = f"spec.versions[{i}].schema.openAPIV3Schema"
-        if schema is None:
-            yield FieldError(REQUIRED, at)
-        else:
-            structural = list(_structural(schema, at))
-            yield from structural
-            if not structural:  # which bounds the depth
-                yield from pattern_faults(schema, at)
-                yield from rule_faults(schema, at, known.get(names[i]) == schema)
-            scale = (version.get("subresources") or {}).get("scale")
-            if scale is not None:
-                yield from _scale_faults(scale, f"spec.versions[{i}].subresources.scale")
-            columns = version.get("additionalPrinterColumns") or []
-            yield from _column_faults(columns, f"spec.versions[{i}].additionalPrinterColumns")
-            paths = [field.get("jsonPath") or "" for field in version.get("selectableFields") or ()]
-            yield from _selectable_faults(paths, schema, f"spec.versions[{i}].selectableFields")
-    if len(set(names)) < len(names):
-        yield FieldError(INVALID, "spec.versions", names, "must contain unique version names")
-    if sum(bool(v.get("storage")) for v in versions) != 1:
-        text = "must have exactly one version marked as storage version"
-        yield FieldError(INVALID, "spec.versions", names, text)
-
-
-def _selectable_faults(paths: list[str], schema: Object, at: str) -> Iterator[FieldError]:
-    for i, path in enumerate(paths):
-        where = f"{at}[{i}].jsonPath"
-        if not path:
-            yield FieldError(REQUIRED, where)
-            continue
-        try:
-            if "[" in path:
-                raise BadPathError("array notation is not allowed")
-            field_path(path, schema)
-        except BadPathError as error:
-            yield FieldError(INVALID, where, path, f"is an invalid path: {error}")
-            continue
-        inner = schema
-        for name in path[1:].split("."):
-            inner = (inner.get("properties") or {}).get(name) or inner["additionalProperties"]
-        if path.startswith(".metadata"):
-            yield FieldError(INVALID, where, path, "must not point to fields in metadata")
-        if inner.get("type") not in SELECTABLE_TYPES:
-            yield FieldError(INVALID, where, path, NOT_SELECTABLE)
-        if path in paths[:i]:
-            yield FieldError(DUPLICATE, where, path)
-    if len(set(paths)) > SELECTABLE_MAX:
-        text = f"must have at most {SELECTABLE_MAX} items"
-        yield FieldError(TOO_MANY, at, len(set(paths)), text)
-
-
 def _conversion_faults(spec: Object) -> Iterator[FieldError]:
     conversion = spec.get("conversion") or {}
     at, strategy = "spec.conversion", conversion.get("strategy", "")
@@ -213,9 +133,11 @@ def _conversion_faults(spec: Object) -> Iterator[FieldError]:
         yield unsupported(f"{at}.strategy", strategy, (NONE, WEBHOOK))
     webhook = conversion.get("webhook")
     if strategy != WEBHOOK:
-        if webhook is not None:
-            text = "should not be set when strategy is not set to Webhook"
+        text = "should not be set when strategy is not set to Webhook"
+        if (webhook or {}).get("clientConfig") is not None:
             yield FieldError(FORBIDDEN, f"{at}.webhookClientConfig", None, text)
+        if (webhook or {}).get("conversionReviewVersions"):
+            yield FieldError(FORBIDDEN, f"{at}.conversionReviewVersions", None, text)
         return
     if spec.get("preserveUnknownFields"):
         text = "must be None if spec.preserveUnknownFields is true"
@@ -230,8 +152,7 @@ def _conversion_faults(spec: Object) -> Iterator[FieldError]:
     elif config.get("service") is not None:
         for field in ("name", "namespace"):
             if not config["service"].get(field):
-                text = f"service {field} is required"
-                yield FieldError(REQUIRED, f"{at}.webhookClientConfig.service.{field}", "", text)
+                yield FieldError(REQUIRED, f"{at}.webhookClientConfig.service.{field}")
     yield from _review_version_faults((webhook or {}).get("conversionReviewVersions") or [], at)
 
 
@@ -242,6 +163,9 @@ def _review_version_faults(versions: list[str], at: str) -> Iterator[FieldError]
     for i, version in enumerate(versions):
         if version in versions[:i]:
             yield FieldError(INVALID, f"{at}[{i}]", version, "duplicate version")
+            continue
+        for text in name_rules.label_1035_faults(version):
+            yield FieldError(INVALID, f"{at}[{i}]", version, text)
     if versions and not set(REVIEW_VERSIONS).intersection(versions):
         text = f"must include at least one of {', '.join(REVIEW_VERSIONS)}"
         yield FieldError(INVALID, at, versions, text)
@@ -249,6 +173,9 @@ def _review_version_faults(versions: list[str], at: str) -> Iterator[FieldError]
 
 def _stored_version_faults(item: Object) -> Iterator[FieldError]:
     stored = (item.get("status") or {}).get("storedVersions") or []
+    if not stored:
+        text = "must have at least one stored version"
+        yield FieldError(INVALID, "status.storedVersions", None, text)
     known = {version.get("name") for version in item["spec"].get("versions") or ()}
     for i, name in enumerate(stored):
         if name not in known:
@@ -282,69 +209,3 @@ def _name_faults(names: Object, at: str) -> Iterator[FieldError]:
     if names.get("kind") and names["kind"] == names.get("listKind"):
         text = "kind and listKind may not be the same"
         yield FieldError(INVALID, f"{at}.listKind", names["listKind"], text)
-
-
-def _column_faults(columns: list[Object], at: str) -> Iterator[FieldError]:
-    for i, column in enumerate(columns):
-        where = f"{at}[{i}]"
-        if not column.get("name"):
-            yield FieldError(REQUIRED, f"{where}.name")
-        kind, form = column.get("type"), column.get("format")
-        if not kind:
-            yield FieldError(REQUIRED, f"{where}.type", "", f"must be one of {COLUMN_TYPES}")
-        elif kind not in COLUMN_TYPES.split(","):
-            yield FieldError(INVALID, f"{where}.type", kind, f"must be one of {COLUMN_TYPES}")
-        if form and form not in COLUMN_FORMATS.split(","):
-            yield FieldError(INVALID, f"{where}.format", form, f"must be one of {COLUMN_FORMATS}")
-        if not column.get("jsonPath"):
-            yield FieldError(REQUIRED, f"{where}.JSONPath")
-        else:
-            yield from _path_faults(column["jsonPath"], f"{where}.JSONPath", ())
-
-
-def _scale_faults(scale: Object, at: str) -> Iterator[FieldError]:
-    for field, roots, is_required in (
-        ("specReplicasPath", (".spec",), True),
-        ("statusReplicasPath", (".status",), True),
-        ("labelSelectorPath", (".spec", ".status"), False),
-    ):
-        path = scale.get(field)
-        if path:
-            yield from _path_faults(path, f"{at}.{field}", roots)
-        elif is_required:
-            yield FieldError(REQUIRED, f"{at}.{field}")
-
-
-def _path_faults(path: str, at: str, roots: tuple[str, ...]) -> Iterator[FieldError]:
-    """What is wrong with a simple JSONPath, which is below one of the roots, if there are any."""
-    if not path.startswith("."):
-        yield FieldError(INVALID, at, path, "must be a simple json path starting with .")
-    elif roots and not path.startswith(tuple(f"{root}." for root in roots)):
-        either = f"either {roots[0]} or {roots[-1]}" if len(roots) > 1 else roots[0]
-        yield FieldError(INVALID, at, path, f"should be a json path under {either}")
-
-
-def _structural(schema: Object, path: str, depth: int = 0) -> Iterator[FieldError]:
-    """Every part of a schema has a type, unless it keeps anything."""
-    free = schema.get("x-kubernetes-int-or-string") or schema.get(
-        "x-kubernetes-preserve-unknown-fields"
-    )
-    if not schema.get("type") and not free:
-        text = "must not be empty for specified object fields"
-        yield FieldError(REQUIRED, f"{path}.type", "", text)
-    if schema.get("type") == "array" and schema.get("items") is None:
-        yield FieldError(REQUIRED, f"{path}.items", "", "must be specified")
-    if depth > DEPTH_MAX:
-        text = f"must not be nested more than {DEPTH_MAX} levels deep"
-        yield FieldError(FORBIDDEN, path, None, text)
-        return
-    for name, inner in (schema.get("properties") or {}).items():
-        if depth == 0 and name in ("metadata", "kind", "apiVersion"):
-            continue
-        yield from _structural(inner, f"{path}.properties[{name}]", depth + 1)
-    for field in ("items", "additionalProperties"):
-        inner = schema.get(field)
-        if isinstance(inner, dict):
-            yield from _structural(inner, f"{path}.{field}", depth + 1)
-        elif inner is not None and not (field == "additionalProperties" and inner is True):
-            yield FieldError(FORBIDDEN, f"{path}.{field}", None, f"{field} must be a schema object")

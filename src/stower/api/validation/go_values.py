@@ -1,7 +1,8 @@
-"""Renders values of claims, slices and Jobs as upstream's messages quote them: Go structs, all
-fields.
+"""Renders values of claims, slices, Jobs and definitions as upstream's messages quote them: Go
+structs, all fields.
 
-Source: pkg/apis/{resource,core,batch}/types.go, Kubernetes 1.36. An empty list is
+Source: pkg/apis/{resource,core,batch}/types.go and apiextensions-apiserver
+pkg/apis/apiextensions/types*.go, Kubernetes 1.36. An empty list is
 shown as null, since it is not known here whether the list was sent.
 """
 
@@ -9,8 +10,10 @@ from typing import Any, Final
 
 Object = dict[str, Any]
 
-# Fields in Go's order. "Name" is a text, "Name #" a number, "Name ?" a value or null, "Name !" free
-# JSON, "Name *Kind" a struct or null, "Name Kind" a struct, "Name []Kind" a list of them, "+Kind"
+# Fields in Go's order. "Name" is a text, "Name #" a number, "Name -" a boolean, "Name ?" a value or
+# null, "Name !" free
+# JSON, "Name *Kind" a struct or null, "Name Kind" a struct, "Name []Kind" a list of them,
+# "Name {}Kind" a map of them, "Name items" and "Name extra" a schema or something simpler, "+Kind"
 # the fields of another kind. The name in JSON follows from Go's, unless "Name=json" says otherwise.
 _KINDS: Final = {
     "ResourceClaimSpec": "Devices DeviceClaim",
@@ -68,6 +71,36 @@ _KINDS: Final = {
         "IntValue=int ?, BoolValue=bool ?, StringValue=string ?, VersionValue=version ?, "
         "IntValues=ints ?, BoolValues=bools ?, StringValues=strings ?, VersionValues=versions ?"
     ),
+    "CustomResourceDefinitionVersion": (
+        "Name, Served -, Storage -, Deprecated -, DeprecationWarning ?, "
+        "Schema *CustomResourceValidation, Subresources *CustomResourceSubresources, "
+        "AdditionalPrinterColumns []CustomResourceColumnDefinition, "
+        "SelectableFields []SelectableField"
+    ),
+    "CustomResourceValidation": "OpenAPIV3Schema=openAPIV3Schema *JSONSchemaProps",
+    "CustomResourceSubresources": "Status !, Scale *CustomResourceSubresourceScale",
+    "CustomResourceSubresourceScale": "SpecReplicasPath, StatusReplicasPath, LabelSelectorPath ?",
+    "CustomResourceColumnDefinition": (
+        "Name, Type, Format, Description, Priority #, JSONPath=jsonPath"
+    ),
+    "SelectableField": "JSONPath=jsonPath",
+    "JSONSchemaProps": (
+        "ID=id, Schema=$schema, Ref=$ref ?, Description, Type, Nullable -, Format, Title, "
+        "Default !, Maximum ?, ExclusiveMaximum -, Minimum ?, ExclusiveMinimum -, MaxLength ?, "
+        "MinLength ?, Pattern, MaxItems ?, MinItems ?, UniqueItems -, MultipleOf ?, Enum ?, "
+        "MaxProperties ?, MinProperties ?, Required ?, Items items, AllOf []JSONSchemaProps, "
+        "OneOf []JSONSchemaProps, AnyOf []JSONSchemaProps, Not *JSONSchemaProps, "
+        "Properties {}JSONSchemaProps, AdditionalProperties extra, "
+        "PatternProperties {}JSONSchemaProps, Dependencies !, AdditionalItems extra, "
+        "Definitions {}JSONSchemaProps, ExternalDocs *ExternalDocumentation, Example !, "
+        "XPreserveUnknownFields=x-kubernetes-preserve-unknown-fields ?, "
+        "XEmbeddedResource=x-kubernetes-embedded-resource -, "
+        "XIntOrString=x-kubernetes-int-or-string -, XListMapKeys=x-kubernetes-list-map-keys ?, "
+        "XListType=x-kubernetes-list-type ?, XMapType=x-kubernetes-map-type ?, "
+        "XValidations=x-kubernetes-validations []ValidationRule"
+    ),
+    "ExternalDocumentation": "Description, URL=url",
+    "ValidationRule": ("Rule, Message, MessageExpression, Reason ?, FieldPath, OptionalOldSelf ?"),
 }
 _TEMPLATE_METADATA: Final = ("labels", "annotations")
 
@@ -102,8 +135,25 @@ def _field(form: str, value: Any) -> Any:
         return value or ""
     if form == "#":
         return value or 0
-    if form == "!":
+    if form == "-":
+        return bool(value)
+    if form == "!" or (value is None and form in ("items", "extra")):
         return value
+    if form == "items":
+        is_list = isinstance(value, list)
+        return {
+            "Schema": None if is_list else go_value("JSONSchemaProps", value),
+            "JSONSchemas": go_values("JSONSchemaProps", value) if is_list else None,
+        }
+    if form == "extra":
+        is_schema = isinstance(value, dict)
+        return {
+            "Allows": is_schema or value,
+            "Schema": go_value("JSONSchemaProps", value) if is_schema else None,
+        }
+    if form.startswith("{}"):
+        found = {name: go_value(form[2:], inner) for name, inner in sorted((value or {}).items())}
+        return found or None
     if form == "?":
         return None if value == [] else _sorted(value)
     if form.startswith("[]"):

@@ -1,15 +1,24 @@
-"""Validates the rules of schemas (x-kubernetes-validations) when a definition is written.
+"""Validates each part of the schema of a definition, and its rules (x-kubernetes-validations).
 
-Rules are compiled, and what they may cost is bounded: one rule times the number of values that it
-may be about, and all rules of a schema together. Source: apiextensions-apiserver
-pkg/apis/apiextensions/validation/validation.go and cel_validation.go, Kubernetes 1.36.
+Rules are compiled where the schemas are right, and what they may cost is bounded: one rule times
+the number of values that it may be about, and all rules of a schema together. Source:
+apiextensions-apiserver pkg/apis/apiextensions/validation/validation.go and cel_validation.go,
+Kubernetes 1.36.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from stower.api.custom_rules import RULES, BadPathError, Compiled, compile_rules, field_path
-from stower.api.errors import FORBIDDEN, INVALID, REQUIRED, FieldError, unsupported
+from stower.api.custom_schema import EMBEDDED, TOP
+from stower.api.errors import FORBIDDEN, INTERNAL, INVALID, REQUIRED, FieldError, unsupported
+from stower.api.validation.openapi_schemas import (
+    LIST_TYPE,
+    Lenience,
+    Place,
+    schema_faults,
+)
+from stower.api.validation.structural_schemas import FAULTS_MAX, constraints, others, parts
 from stower.cel.cost import MOST
 from stower.cel.schema import cardinality
 
@@ -32,40 +41,27 @@ _ADVICE: Final = (
 )
 
 
-def rule_faults(schema: Object, path: str, is_known: bool) -> list[FieldError]:
-    """Returns what is wrong with the rules of the schema of a resource, which is structural.
+def part_faults(
+    schema: Object, path: str, lenience: Lenience, is_known: bool | None
+) -> list[FieldError]:
+    """Returns what is wrong with the parts of the schema of a resource, and with its rules.
 
-    `is_known`: whether it was stored like this before, so that the cost of one rule is not bounded.
+    `is_known`: whether it was stored like this before, so that the cost of one rule is not bounded;
+    None: rules are not looked at, as the schema is not structural.
     """
-    if not _has_rules(schema):
-        return []
-    walk = _Walk(is_known)
-    walk.visit(schema, path, 1, "", True)
+    walk = _Walk(lenience, is_known)
+    walk.visit(schema, path, Place(), 1, True)
     if walk.total > SCHEMA_COST_MAX:
         text = (
             "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 "
             "schema"
         )
         expensive = sorted(walk.expensive, key=lambda rule: -rule.cost)[:EXPENSIVE_MAX]
-        walk.faults += [FieldError(FORBIDDEN, rule.path, None, text) for rule in expensive]
+        walk.rule_faults += [FieldError(FORBIDDEN, rule.path, None, text) for rule in expensive]
         name = f"{FIELD} estimated rule cost total for entire OpenAPIv3 schema"
         text = _cost_text(name, walk.total, SCHEMA_COST_MAX)
-        walk.faults.append(FieldError(FORBIDDEN, path, None, text))
-    return walk.faults
-
-
-def _has_rules(schema: Object) -> bool:
-    if schema.get(FIELD):
-        return True
-    return any(_has_rules(inner) for _, inner in _nested(schema))
-
-
-def _nested(schema: Object) -> Iterator[tuple[str, Object]]:
-    for name, inner in (schema.get("properties") or {}).items():
-        yield f".properties[{name}]", inner
-    for word in ("items", "additionalProperties"):
-        if isinstance(schema.get(word), dict):
-            yield f".{word}", schema[word]
+        walk.rule_faults.append(FieldError(FORBIDDEN, path, None, text))
+    return walk.faults + walk.rule_faults
 
 
 def _count_parts(schema: Object, most: int) -> int:
@@ -73,7 +69,7 @@ def _count_parts(schema: Object, most: int) -> int:
     count, waiting = 0, [schema]
     while waiting and count <= most:
         count += 1
-        waiting += [inner for _, inner in _nested(waiting.pop())]
+        waiting += [inner for _, inner in parts(waiting.pop())]
     return count
 
 
@@ -83,45 +79,60 @@ class _Cost(NamedTuple):
 
 
 class _Walk:
-    """Collects what is wrong with the rules of a schema and its parts."""
+    """Collects what is wrong with the parts of a schema, and with their rules."""
 
-    def __init__(self, is_known: bool) -> None:
+    def __init__(self, lenience: Lenience, is_known: bool | None) -> None:
+        self.lenience = lenience
         self.is_known = is_known
         self.faults: list[FieldError] = []
+        self.rule_faults: list[FieldError] = []
         self.total = 0
         self.count = self.bytes = self.parts = 0
+        self.is_full = False
         self.expensive: list[_Cost] = []
 
     def visit(
-        self, schema: Object, path: str, count: int | None, uncorrelated: str, is_root: bool
+        self, schema: Object, path: str, place: Place, count: int | None, is_root: bool
     ) -> None:
         """`count`: how many values of the schema an object has at most, None where nothing bounds
-        it. `uncorrelated`: the path of the list around it whose items are not told apart."""
+        it. `is_root`: whether it is the schema of the resource itself."""
         before = len(self.faults)
+        if before > FAULTS_MAX:
+            return
+        self.faults += schema_faults(schema, path, place, self.lenience)
         each = _size_max(schema)
         below = None if count is None or each is None else min(count * each, MOST)
-        for name, inner in _nested(schema):
-            is_list = name == ".items" and schema.get("x-kubernetes-list-type") != "map"
-            inside = path if is_list else uncorrelated
-            is_resource = bool(inner.get("x-kubernetes-embedded-resource"))
-            self.visit(inner, path + name, below, inside, is_resource)
-        if not schema.get(FIELD):
-            return
-        if not self.has_room(schema, f"{path}.{FIELD}"):
-            return
-        for i, rule in enumerate(schema[FIELD]):
+        for name, inner in parts(schema):
+            inside = _place_within(schema, path, name, place, is_root)
+            self.visit(inner, path + name, inside, below, False)
+        for name, inner in (*constraints(schema), *others(schema)):
+            self.visit_constraint(inner, path + name, place)
+        for i, rule in enumerate(schema.get(FIELD) or ()):
             self.faults += _text_faults(rule, schema, f"{path}.{FIELD}[{i}]")
-        if len(self.faults) > before:
+        if schema.get(FIELD) and self.is_known is not None and len(self.faults) == before:
+            self._compile(schema, path, place, count, is_root)
+
+    def visit_constraint(self, schema: Object, path: str, place: Place) -> None:
+        """Visits a schema within allOf, anyOf, oneOf or not, which has no rules."""
+        known, self.is_known = self.is_known, None
+        self.visit(schema, path, place, None, False)
+        self.is_known = known
+
+    def _compile(
+        self, schema: Object, path: str, place: Place, count: int | None, is_root: bool
+    ) -> None:
+        """Compiles the rules of a schema."""
+        if self.is_full or not self.has_room(schema, f"{path}.{FIELD}"):
             return
-        found = compile_rules(schema, is_root)
+        found = compile_rules(schema, is_root or bool(schema.get(EMBEDDED)))
         if found is None:
             text = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"  # noqa: E501
-            self.faults.append(FieldError(INVALID, f"{path}.{FIELD}", "", text))
+            self.rule_faults.append(FieldError(INTERNAL, f"{path}.{FIELD}", "", text))
             return
         for i, compiled in enumerate(found.rules):
             at = f"{path}.{FIELD}[{i}]"
             self._add(compiled, at, cardinality(found.declared) if count is None else count)
-            self._compare(compiled, at, uncorrelated)
+            self._compare(compiled, at, place.uncorrelated)
 
     def has_room(self, schema: Object, path: str) -> bool:
         """Counts the rules of a schema before they are compiled."""
@@ -138,7 +149,8 @@ class _Walk:
         ):
             if found > most:
                 text = f"a schema must have at most {most} {what}"
-                self.faults.append(FieldError(FORBIDDEN, path, None, text))
+                self.rule_faults.append(FieldError(FORBIDDEN, path, None, text))
+                self.is_full = True
                 return False
         return True
 
@@ -150,18 +162,20 @@ class _Walk:
         if rule.error is None:
             self._bound(f"{at}.rule", "estimated rule cost", cost)
         else:
-            self.faults.append(FieldError(INVALID, f"{at}.rule", given, rule.error))
+            self.rule_faults.append(FieldError(INVALID, f"{at}.rule", given, rule.error))
         if message is None:
             return
         if message.error is None:
             self._bound(f"{at}.messageExpression", "estimated messageExpression cost", message.cost)
         else:
-            self.faults.append(FieldError(INVALID, f"{at}.messageExpression", given, message.error))
+            self.rule_faults.append(
+                FieldError(INVALID, f"{at}.messageExpression", given, message.error)
+            )
 
     def _bound(self, path: str, name: str, cost: int) -> None:
         if cost > RULE_COST_MAX and not self.is_known:
             text = _cost_text(name, cost, RULE_COST_MAX)
-            self.faults.append(FieldError(FORBIDDEN, path, None, text))
+            self.rule_faults.append(FieldError(FORBIDDEN, path, None, text))
         self.total = min(self.total + cost, MOST)
         if cost >= SCHEMA_COST_MAX // 100:
             self.expensive.append(_Cost(path, cost))
@@ -174,10 +188,29 @@ class _Walk:
                 "oldSelf cannot be used on the uncorrelatable portion of the schema within "
                 f"{uncorrelated}"
             )
-            self.faults.append(FieldError(INVALID, f"{at}.rule", compiled.spec["rule"], text))
+            self.rule_faults.append(FieldError(INVALID, f"{at}.rule", compiled.spec["rule"], text))
         elif not compiled.rule.uses_old and is_optional is not None:
             text = "may not be set if oldSelf is not used in rule"
-            self.faults.append(FieldError(INVALID, f"{at}.optionalOldSelf", is_optional, text))
+            self.rule_faults.append(FieldError(INVALID, f"{at}.optionalOldSelf", is_optional, text))
+
+
+def _place_within(schema: Object, path: str, name: str, place: Place, is_root: bool) -> Place:
+    """Returns the place of a part of a schema that is at a place."""
+    if name == ".items":
+        if schema.get(LIST_TYPE) != "map" and not place.uncorrelated:
+            return place._replace(uncorrelated=path)
+        return place
+    if name == ".additionalProperties":
+        if place.in_metadata:
+            text = "inside additionalProperties applying to object metadata"
+            return place._replace(no_default=text)
+        return place
+    field = name.removeprefix(".properties[")[:-1]
+    if field in TOP and (is_root or schema.get(EMBEDDED)):
+        place = place._replace(in_metadata=True)
+        if is_root:
+            place = place._replace(no_default=f"in top-level {field}")
+    return place
 
 
 def _size_max(schema: Object) -> int | None:
