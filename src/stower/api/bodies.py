@@ -9,7 +9,7 @@ from stower.api import conversion
 from stower.api.byte_cache import ByteCache, encode
 from stower.api.calls import Call
 from stower.api.defaults import TIMED
-from stower.api.errors import ApiError, bad_request
+from stower.api.errors import INVALID, ApiError, FieldError, bad_request, invalid
 from stower.api.go_json import decoding_error
 from stower.api.requests import JSON, Request, WriteOptions
 from stower.api.schema import BadValueError, CleanValue, Reading, Type
@@ -126,14 +126,35 @@ def check_kind(call: Call, item: Object, kind: str, api_version: str) -> None:
             f".{field} of type string ({_summary(call.request.body)})"
         )
     group, _, number = version.rpartition("/")
+    is_custom = call.resource.custom is not None and kind == call.resource.kind
+    if is_custom and version == api_version:
+        if call.subresource != "status":  # which takes nothing but the status
+            raise invalid_type(call, item)
+        item["kind"] = kind
+        return
     known = call.context.registry.kinds
-    if found == kind and (version in RETIRED or f"{group}/{number}/{found}" in known):
+    is_known = version in RETIRED or f"{group}/{number}/{found}" in known
+    if is_custom or (found == kind and is_known):
         raise bad_request(
             f"the API version in the data ({version}) does not match the expected API version "
             f"({api_version})"
         )
     why = unconvertible(call, kind, found, version)
     raise bad_request(f'{found} in version "{number}" cannot be handled as a {kind}: {why}')
+
+
+def invalid_type(call: Call, item: Object) -> ApiError:
+    """Returns the error for a custom resource of another kind or version (422)."""
+    resource, kind, version = call.resource, item["kind"], item["apiVersion"]
+    faults = []
+    if kind != resource.kind:
+        faults.append(FieldError(INVALID, "kind", kind, f"must be {resource.kind}"))
+    if version != resource.api_version:
+        text = f"must be {resource.api_version}"
+        faults.append(FieldError(INVALID, "apiVersion", version, text))
+    meta = item.get("metadata")
+    name = meta.get("name") if isinstance(meta, dict) else ""
+    return invalid(version.rpartition("/")[0], kind, name if isinstance(name, str) else "", faults)
 
 
 def unconvertible(call: Call, kind: str, found: str, version: str) -> str:

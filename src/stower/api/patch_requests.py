@@ -14,6 +14,7 @@ from stower.api import conversion, fields_v1, managed_fields
 from stower.api.bodies import (
     cleaned,
     count_keys,
+    invalid_type,
     may_repeat,
     media_type,
     parse_json,
@@ -63,6 +64,7 @@ from stower.api.writes import (
 Object = dict[str, Any]
 
 OPERATION_FIELDS: Final = ("op", "path", "from", "value")
+CUSTOM_PATCHES: Final = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
 KUBECTL: Final = "kubectl"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _encode = msgspec.json.encode
@@ -74,7 +76,13 @@ def patch(call: Call) -> Response:
     form = media_type(call.request.content_type)
     known = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
     custom = call.resource.custom is not None
-    if form not in known or (custom and form == STRATEGIC_PATCH):
+    if custom and form not in CUSTOM_PATCHES:
+        text = (
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{', '.join(CUSTOM_PATCHES)}"
+        )
+        raise ApiError(415, "UnsupportedMediaType", text)
+    if form not in known:
         raise unsupported_media_type()
     call.request.content_type = form
     options = write_options(call.request, "PatchOptions")
@@ -121,6 +129,8 @@ def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Trans
             raise bad_request("the result of the patch is not a JSON object")
         if not strategically:
             _check_version_there(call, patched)
+        if resource.custom is not None:
+            patched = _with_own_kind(call, patched)
         try:
             if not strategically:  # which looks at neither
                 _check_patched_kind(call, patched)
@@ -272,6 +282,19 @@ def _check_patched_kind(call: Call, patched: Object) -> None:
         kind = kind or resource.kind
     if kind != resource.kind or version != resource.api_version:
         raise bad_request(unconvertible(call, resource.kind, str(kind), str(version)))
+
+
+def _with_own_kind(call: Call, patched: Object) -> Object:
+    """A patched custom resource names no other kind and version. Raises ApiError 422."""
+    kind, version = patched.get("kind"), patched.get("apiVersion")
+    if not (isinstance(kind, str) and isinstance(version, str) and kind and version):
+        return patched
+    is_same = (kind, version) == (call.resource.kind, call.resource.api_version)
+    if is_same or version.count("/") > 1:
+        return patched
+    if call.subresource != "status":  # which takes nothing but the status
+        raise invalid_type(call, patched)
+    return {**patched, "kind": call.resource.kind, "apiVersion": call.resource.api_version}
 
 
 def apply(call: Call, options: WriteOptions) -> Response:

@@ -298,3 +298,59 @@ def test_finalizers_of_custom_resources_need_no_slash(cluster: CustomCluster) ->
     assert 422 == cluster.ask("PUT", f"{THINGS}/t", made | {"x": 1})[0]
     maps = "/api/v1/namespaces/default/configmaps"
     assert 422 == cluster.ask("POST", maps, {"metadata": {"name": "m", "finalizers": ["own"]}})[0]
+
+
+MERGE = "application/merge-patch+json"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_an_object_of_another_kind_or_version_is_refused(
+    cluster: CustomCluster, method: str
+) -> None:
+    cluster.define(two_versions({"a": {"type": "string"}}, {"a": {"type": "string"}}))
+    made = cluster.make(THINGS, {"metadata": {"name": "t"}})
+    path = f"{THINGS}/t" if method == "PUT" else THINGS
+    for version_ in ("example.com/v1beta1", "example.com/v7", "other.com/v1", "v1"):
+        code, body = cluster.ask(method, path, {**made, "apiVersion": version_})
+        text = (
+            f"the API version in the data ({version_}) does not match the expected API version "
+            "(example.com/v1)"
+        )
+        assert (400, text) == (code, body["message"])
+    code, body = cluster.ask(method, path, {**made, "kind": "Other"})
+    text = 'Other.example.com "t" is invalid: kind: Invalid value: "Other": must be Thing'
+    assert (422, text) == (code, body["message"])
+    assert "Other" == body["details"]["kind"]
+
+
+def test_a_patch_to_another_kind_or_version_is_refused(cluster: CustomCluster) -> None:
+    cluster.define(two_versions({"a": {"type": "string"}}, {"a": {"type": "string"}}))
+    cluster.make(THINGS, {"metadata": {"name": "t"}})
+    change = {"kind": "Other", "apiVersion": "example.com/v1beta1"}
+    code, body = cluster.ask("PATCH", f"{THINGS}/t", change, MERGE)
+    assert 422 == code
+    assert [
+        ("kind", 'Invalid value: "Other": must be Thing'),
+        ("apiVersion", 'Invalid value: "example.com/v1beta1": must be example.com/v1'),
+    ] == [(cause["field"], cause["message"]) for cause in body["details"]["causes"]]
+
+
+def test_a_status_may_come_with_any_kind(cluster: CustomCluster) -> None:
+    """Nothing but the status is taken from it."""
+    found = {**version("v1", {"status": {"type": "object", "properties": {}}})}
+    cluster.define(definition(versions=[{**found, "subresources": {"status": {}}}]))
+    made = cluster.make(THINGS, {"metadata": {"name": "t"}})
+    code, body = cluster.ask("PUT", f"{THINGS}/t/status", {**made, "kind": "Other"})
+    assert (200, "Thing") == (code, body["kind"])
+
+
+def test_custom_resources_take_no_strategic_patches(cluster: CustomCluster) -> None:
+    cluster.define(definition())
+    cluster.make(THINGS, {"metadata": {"name": "t"}})
+    text = (
+        "the body of the request was in an unknown format - accepted media types include: "
+        "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+    )
+    for kind in ("application/strategic-merge-patch+json", "application/json", "text/plain"):
+        code, body = cluster.ask("PATCH", f"{THINGS}/t", {}, kind)
+        assert (415, text) == (code, body["message"])
