@@ -4,7 +4,7 @@ Each resource has at most one Hooks; most need none. A new kind is one row in HO
 kind's pkg/registry/*/strategy.go, Kubernetes 1.36.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from stower.api.validation import (
     roles,
     storage,
     warnings,
+    workloads,
 )
 from stower.api.validation import custom_definitions as definition_rules
 from stower.api.validation import pods as rules
@@ -255,18 +256,18 @@ def _changed_daemon_set(call: Call, new: Object, old: Object) -> None:
     new["metadata"].setdefault("annotations", {})[name] = str(number)
 
 
-Rule = Callable[[Object], list[FieldError]]
-ChangeRule = Callable[[Object, Object], list[FieldError]]
+Rule = Callable[[Object], Iterable[FieldError]]
+ChangeRule = Callable[[Object, Object], Iterable[FieldError]]
 
 
 def _rule(rule: Rule) -> Callable[[Call, Object], list[FieldError]]:
     """A rule that looks at the object alone."""
-    return lambda call, item: rule(item)
+    return lambda call, item: [*rule(item)]
 
 
 def _change(rule: ChangeRule) -> Callable[[Call, Object, Object], list[FieldError]]:
     """A rule that looks at the object before and after."""
-    return lambda call, new, old: rule(new, old)
+    return lambda call, new, old: [*rule(new, old)]
 
 
 def _is_v1alpha2(call: Call) -> bool:
@@ -275,13 +276,13 @@ def _is_v1alpha2(call: Call) -> bool:
 
 
 def _of_groups(old_rule: Rule, rule: Rule) -> Callable[[Call, Object], list[FieldError]]:
-    return lambda call, item: (old_rule if _is_v1alpha2(call) else rule)(item)
+    return lambda call, item: [*(old_rule if _is_v1alpha2(call) else rule)(item)]
 
 
 def _changed_groups(
     old_rule: ChangeRule, rule: ChangeRule
 ) -> Callable[[Call, Object, Object], list[FieldError]]:
-    return lambda call, new, old: (old_rule if _is_v1alpha2(call) else rule)(new, old)
+    return lambda call, new, old: [*(old_rule if _is_v1alpha2(call) else rule)(new, old)]
 
 
 def _typed_change(
@@ -307,13 +308,6 @@ def _pod_change(call: Call, new: Object, old: Object) -> list[FieldError]:
 def _new_event(call: Call, item: Object) -> list[FieldError]:
     is_new = call.resource.group == "events.k8s.io"
     return cluster_kinds.new_event(item) if is_new else cluster_kinds.event(item)
-
-
-_WORKLOAD: Final = Hooks(
-    validate_create=_rule(cluster_kinds.workload),
-    validate_update=_change(cluster_kinds.workload_update),
-    warnings=lambda call, item: warnings.workload(item),
-)
 
 
 def _storage(kind: str) -> Hooks:
@@ -374,13 +368,21 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         validate_status=_change(nodes.node_status),
     ),
     ("", "replicationcontrollers"): Hooks(
-        validate_create=_rule(cluster_kinds.controller),
-        validate_update=_change(cluster_kinds.controller_update),
+        validate_create=_rule(workloads.controller),
+        validate_update=_change(workloads.controller_update),
+        validate_status=_change(workloads.replica_set_status),
         warnings=lambda call, item: warnings.workload(item),
     ),
-    ("apps", "deployments"): replace(
-        _WORKLOAD,
+    ("apps", "controllerrevisions"): Hooks(
+        validate_create=_rule(workloads.revision),
+        validate_update=_change(workloads.revision_update),
+    ),
+    ("apps", "deployments"): Hooks(
         prepare_status=_same_labels,
+        validate_create=_rule(workloads.deployment),
+        validate_update=_change(workloads.deployment_update),
+        validate_status=_change(workloads.deployment_status),
+        warnings=lambda call, item: warnings.workload(item),
         counted=lambda item: (item["spec"], item["metadata"].get("annotations") or {}),
     ),
     ("networking.k8s.io", "servicecidrs"): Hooks(prepare_status=_same_metadata),
@@ -439,11 +441,17 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         validate_create=_rule(cluster_kinds.runtime_class),
         validate_update=_change(cluster_kinds.runtime_class_update),
     ),
-    ("apps", "replicasets"): _WORKLOAD,
+    ("apps", "replicasets"): Hooks(
+        validate_create=_rule(workloads.replica_set),
+        validate_update=_change(workloads.replica_set_update),
+        validate_status=_change(workloads.replica_set_status),
+        warnings=lambda call, item: warnings.workload(item),
+    ),
     ("apps", "statefulsets"): Hooks(
-        validate_create=_rule(cluster_kinds.stateful_set),
-        validate_update=_change(cluster_kinds.stateful_set_update),
-        warnings=lambda call, item: warnings.warn_template(item),
+        validate_create=_rule(workloads.stateful_set),
+        validate_update=_typed_change(workloads.stateful_set_update),
+        validate_status=_change(workloads.stateful_set_status),
+        warnings=lambda call, item: warnings.stateful_set(item),
     ),
     ("batch", "cronjobs"): Hooks(
         validate_create=_rule(jobs.cron_job),
@@ -490,8 +498,10 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     ("apps", "daemonsets"): Hooks(
         prepare_create=_new_daemon_set,
         prepare_update=_changed_daemon_set,
-        validate_create=_rule(cluster_kinds.workload),
-        validate_update=_change(cluster_kinds.workload_update),
+        validate_create=_rule(workloads.daemon_set),
+        validate_update=_change(workloads.daemon_set_update),
+        validate_status=_change(workloads.daemon_set_status),
+        warnings=lambda call, item: warnings.warn_template(item),
     ),
     ("batch", "jobs"): Hooks(
         prepare_create=_new_job,

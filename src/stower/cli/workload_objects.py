@@ -10,16 +10,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from stower.api.errors import REQUIRED
-from stower.api.validation import cluster_kinds, jobs
+from stower.api.validation import jobs, workloads
 from stower.apiserver.tables import load_registry
 from stower.controllers.objects import PLURAL_OF, Object, key_of
 from stower.model.errors import InvalidObject
 
 VALIDATE: Final = {
-    "Deployment": cluster_kinds.workload,
-    "ReplicaSet": cluster_kinds.workload,
-    "StatefulSet": cluster_kinds.stateful_set,
-    "DaemonSet": cluster_kinds.workload,
+    "Deployment": workloads.deployment,
+    "ReplicaSet": workloads.replica_set,
+    "StatefulSet": workloads.stateful_set,
+    "DaemonSet": workloads.daemon_set,
     "Job": jobs.unstored_job,
     "CronJob": jobs.cron_job,
 }

@@ -111,7 +111,12 @@ class RevisionHistory:
     def truncate(
         self, revisions: Iterable[Object], live: set[str], limit: int, todo: ReconcileResult
     ) -> None:
-        """Delete the oldest beyond the limit; `live`: names that stay and do not count."""
+        """Delete the oldest beyond the limit, which is none where it is negative.
+
+        `live`: names that stay and do not count.
+        """
+        if limit < 0:
+            return
         old = [r for r in revisions if name_of(r) not in live and not is_ending(r)]
         for revision in old[: max(0, len(old) - limit)]:
             todo.delete(KIND, revision)

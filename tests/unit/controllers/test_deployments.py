@@ -222,7 +222,7 @@ def test_a_changed_status_is_put_right_and_what_others_say_stays() -> None:
     deploy(cluster, replicas=2)
     path = cluster.path_to("deployments", "default", "web") + "/status"
     own = {"type": "StatusUpdate", "status": "True", "reason": "Test", "message": "by hand"}
-    wrong = {"status": {"readyReplicas": 0, "conditions": [own]}}
+    wrong = {"status": {"readyReplicas": 0, "availableReplicas": 0, "conditions": [own]}}
     kind = "application/strategic-merge-patch+json"
     assert 200 == cluster.ask("PATCH", path, wrong, kind)[0]
     cluster.settle()

@@ -74,6 +74,16 @@ def test_old_revisions_go_but_those_of_pods() -> None:
     assert {"db-0": revisions(cluster)[1]} == labels(cluster, HASH)
 
 
+def test_a_negative_limit_keeps_all_revisions() -> None:
+    cluster = Cluster()
+    cluster.create("statefulsets", stateful(1, revisionHistoryLimit=-1))
+    cluster.advance(5)
+    for image in ("two", "three", "four"):
+        change(cluster, image)
+        cluster.advance(5)
+    assert [1, 2, 3, 4] == sorted(revisions(cluster))
+
+
 def test_a_name_that_other_data_has_is_not_taken() -> None:
     cluster = Cluster()
     cluster.create("statefulsets", stateful(1))

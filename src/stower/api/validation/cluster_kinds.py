@@ -1,25 +1,23 @@
-"""Validates workloads, disruption budgets, priority classes, leases and other kinds."""
+"""Validates disruption budgets, priority classes, leases, configuration and other kinds."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from stower.api.errors import DUPLICATE, TOO_LONG, FieldError, unsupported
-from stower.api.metadata import STANDARD_FINALIZERS, annotation_errors
-from stower.api.validation import amounts, pods, volumes
-from stower.api.validation.pod_annotations import annotations, check_fields
+from stower.api.metadata import STANDARD_FINALIZERS
+from stower.api.validation import amounts, volumes
 from stower.api.validation.rules import (
     IMMUTABLE,
-    Allowed,
     Faults,
     Object,
+    at_most_100_percent,
     count_or_percent,
     duplicate,
     forbidden,
     invalid,
     label_key,
     label_selector,
-    labels,
     named,
     not_negative,
     one_of,
@@ -53,6 +51,7 @@ def budget(item: Object) -> Faults:
     for field in ("minAvailable", "maxUnavailable"):
         if field in spec:
             faults += count_or_percent(f"spec.{field}", spec[field])
+            faults += at_most_100_percent(f"spec.{field}", spec[field])
     faults += label_selector("spec.selector", spec.get("selector"))
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in EVICTION_POLICIES:
@@ -177,103 +176,6 @@ def lease(item: Object) -> Faults:
 def lease_update(new: Object, old: Object) -> Faults:
     """A change of a Lease."""
     return lease(new)
-
-
-# Workloads
-
-
-OF_TEMPLATE: Final = Allowed(of_template=True)
-Template = Callable[[str, Object | None], Iterator[FieldError]]
-
-
-def _template_metadata(path: str, given: Object | None) -> Iterator[FieldError]:
-    """A pod template's labels and annotations."""
-    if given is None:
-        yield required(path)
-        return
-    meta = given.get("metadata") or {}
-    yield from labels(f"{path}.labels", meta.get("labels"))
-    own, at = meta.get("annotations") or {}, f"{path}.annotations"
-    yield from annotation_errors(own, at)
-    yield from annotations(at, own, given.get("spec") or {}, OF_TEMPLATE)
-
-
-def template(path: str, given: Object | None) -> Iterator[FieldError]:
-    """A pod template."""
-    yield from _template_metadata(path, given)
-    if given is None:
-        return
-    yield from pods.pod_spec(f"{path}.spec", given, OF_TEMPLATE)
-    own = (given.get("metadata") or {}).get("annotations") or {}
-    yield from check_fields(f"{path}.spec", own, given.get("spec") or {})
-    if (given.get("spec") or {}).get("ephemeralContainers"):
-        text = "ephemeral containers not allowed in pod template"
-        yield forbidden(f"{path}.spec.ephemeralContainers", text)
-
-
-def stateful_set(item: Object) -> Faults:
-    """A StatefulSet: its claims become volumes of the pods, whose spec is not looked at before."""
-    start = (item["spec"].get("ordinals") or {}).get("start")
-    return [*workload(item, _template_metadata), *not_negative("spec.ordinals.start", start)]
-
-
-def stateful_set_update(new: Object, old: Object) -> Faults:
-    """A change of one; the selector stays."""
-    return workload_update(new, old, _template_metadata)
-
-
-def workload(item: Object, of_template: Template = template) -> Faults:
-    """What Deployment, ReplicaSet, StatefulSet and DaemonSet have in common."""
-    spec = item["spec"]
-    faults = not_negative("spec.replicas", spec.get("replicas"))
-    selector = spec.get("selector")
-    if selector is None:
-        faults.append(required("spec.selector"))
-    else:
-        faults += label_selector("spec.selector", selector)
-        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            text = "empty selector is invalid for deployment"
-            faults.append(invalid("spec.selector", selector, text))
-    own = spec.get("template")
-    found = ((own or {}).get("metadata") or {}).get("labels") or {}
-    if selector and any(found.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
-        text = "`selector` does not match template `labels`"
-        faults.append(invalid("spec.template.metadata.labels", found, text))
-    faults += of_template("spec.template", own)
-    policy = ((own or {}).get("spec") or {}).get("restartPolicy", "Always")
-    if policy != "Always":
-        faults.append(unsupported("spec.template.spec.restartPolicy", policy, ("Always",)))
-    faults += not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
-    faults += not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
-    return faults
-
-
-def workload_update(new: Object, old: Object, of_template: Template = template) -> Faults:
-    """A change of one of them: the selector stays."""
-    faults = workload(new, of_template)
-    if new["spec"].get("selector") != old["spec"].get("selector"):
-        faults.append(invalid("spec.selector", new["spec"].get("selector"), IMMUTABLE))
-    return faults
-
-
-def controller(item: Object) -> Faults:
-    """A ReplicationController."""
-    spec = item["spec"]
-    faults = not_negative("spec.replicas", spec.get("replicas"))
-    selector = spec.get("selector")
-    if not selector:
-        faults.append(required("spec.selector"))
-    own = spec.get("template")
-    found = ((own or {}).get("metadata") or {}).get("labels") or {}
-    if selector and own is not None and any(found.get(k) != v for k, v in selector.items()):
-        text = "`selector` does not match template `labels`"
-        faults.append(invalid("spec.template.metadata.labels", found, text))
-    return [*faults, *template("spec.template", own)]
-
-
-def controller_update(new: Object, old: Object) -> Faults:
-    """A change of a ReplicationController."""
-    return controller(new)
 
 
 # Events, configuration, volumes

@@ -1,7 +1,7 @@
-"""Renders values of claims, slices, Jobs and definitions as upstream's messages quote them: Go
-structs, all fields.
+"""Renders values of claims, slices, Jobs, strategies and definitions as upstream's messages quote
+them: Go structs, all fields.
 
-Source: pkg/apis/{resource,core,batch}/types.go and apiextensions-apiserver
+Source: pkg/apis/{resource,core,batch,apps}/types.go and apiextensions-apiserver
 pkg/apis/apiextensions/types*.go, Kubernetes 1.36. An empty list is
 shown as null, since it is not known here whether the list was sent.
 """
@@ -67,6 +67,11 @@ _KINDS: Final = {
     "PodFailurePolicyOnPodConditions": "Type, Status",
     "SuccessPolicy": "Rules []SuccessPolicyRule",
     "SuccessPolicyRule": "SucceededIndexes ?, SucceededCount ?",
+    "DeploymentStrategy": "Type, RollingUpdate *RollingUpdate",
+    "DaemonSetUpdateStrategy": "Type, RollingUpdate *RollingUpdate",
+    "RollingUpdate": "MaxUnavailable #, MaxSurge #",
+    "StatefulSetUpdateStrategy": "Type, RollingUpdate *RollingUpdateStatefulSetStrategy",
+    "RollingUpdateStatefulSetStrategy": "Partition #, MaxUnavailable ?",
     "DeviceAttribute": (
         "IntValue=int ?, BoolValue=bool ?, StringValue=string ?, VersionValue=version ?, "
         "IntValues=ints ?, BoolValues=bools ?, StringValues=strings ?, VersionValues=versions ?"

@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from stower.api.errors import OMITTED, FieldError, unsupported
-from stower.api.validation.cluster_kinds import template
 from stower.api.validation.go_values import go_value
 from stower.api.validation.job_indexes import IndexFault, count_indexes
 from stower.api.validation.rules import (
@@ -26,6 +25,7 @@ from stower.api.validation.rules import (
     too_long,
     too_many,
 )
+from stower.api.validation.workloads import template
 from stower.model import names
 from stower.model.cron import Schedule, zone_fault
 from stower.model.selectors import LabelSelector

@@ -166,12 +166,16 @@ def label_selector(
 
 
 def count_or_percent(path: str, value: Any) -> Faults:
-    """A number of at least zero, or a percentage of at most a hundred."""
+    """A number of at least zero, or a percentage. Source: ValidatePositiveIntOrPercent."""
     if isinstance(value, int):
         return not_negative(path, value)
-    if not PERCENT.match(value):
-        return [invalid(path, value, PERCENT_TEXT)]
+    return [] if PERCENT.match(value) else [invalid(path, value, PERCENT_TEXT)]
+
+
+def at_most_100_percent(path: str, value: Any) -> Faults:
+    """A percentage is at most a hundred. Source: IsNotMoreThan100Percent."""
+    if isinstance(value, int) or not PERCENT.match(value):
+        return []
     share = parse_decimal(value[:-1])
-    if share is None or share > 100:
-        return [invalid(path, value, "must not be greater than 100%")]
-    return []
+    over = share is None or share > 100
+    return [invalid(path, value, "must not be greater than 100%")] if over else []

@@ -50,6 +50,10 @@ MANY_INDEXES: Final = (
 )
 SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_TEXT: Final = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+ENDLESS_HISTORY: Final = (
+    "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is "
+    "recommended"
+)
 _known: Final = ByteCache()
 NO_POD: Final = "a null labelSelector results in matching no pod"
 
@@ -93,6 +97,14 @@ def _job_spec(spec: Object, path: str) -> Iterator[str]:
 def warn_template(item: Object) -> list[str]:
     """Warnings about a template alone."""
     return list(_of(item["spec"].get("template") or {}, "spec.template."))
+
+
+def stateful_set(item: Object) -> list[str]:
+    """Warnings about a StatefulSet."""
+    found = warn_template(item)
+    if item["spec"].get("revisionHistoryLimit", 0) < 0:
+        found.append(ENDLESS_HISTORY)
+    return found
 
 
 def _hostname(item: Object, where: str) -> Iterator[str]:
