@@ -6,6 +6,7 @@ pkg/apiserver/schema and validation, Kubernetes 1.36.
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from stower.api.errors import INVALID, FieldError
@@ -45,7 +46,7 @@ def _type(schema: Object) -> Type:
     if form == "object" and "properties" in schema:
         kind = Type("struct", "object")
         kind.fields = {
-            name: Field(_type(inner), True, False, lambda: None)
+            name: Field(_type(inner), True, False, partial(inner.get, "default"))
             for name, inner in schema["properties"].items()
         }
         kind.items = _DEDUCED if keeps else None
@@ -66,6 +67,8 @@ def _type(schema: Object) -> Type:
         kind.items = _type(schema.get("items") or {})
         kind.list_type = schema.get("x-kubernetes-list-type", "atomic")
         kind.map_keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+    elif form == "string" and schema.get("format") not in (None, "", "byte"):
+        kind = Type("scalar", "formatted string")  # merges take any scalar here
     else:
         kind = Type("scalar" if form else "any", form or "any")
     return kind

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.api.applied_types import keys_of
 from stower.api.byte_cache import ByteCache, encode
 from stower.api.errors import ApiError
 from stower.api.fields_v1 import (
@@ -34,7 +35,6 @@ Value = Any
 Object = dict[str, Any]
 
 MANAGERS_MAX: Final = 10  # of Update entries; the oldest are merged into one, as upstream
-_KEY_DEFAULTS: Final = {"protocol": "TCP"}
 _SERVER: Final = ("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName",
                   "generation", "managedFields", "resourceVersion")  # fmt: skip
 IGNORED: Final = frozenset(
@@ -52,11 +52,7 @@ def key_of(kind: Type, item: Value) -> str | None:
         return None
     if len(kind.map_keys) == 1 and type(value := item.get(kind.map_keys[0])) is str:
         return _text_key(kind.map_keys[0], value)
-    found = {}
-    for name in kind.map_keys:
-        value = item.get(name, _KEY_DEFAULTS.get(name))
-        if value is not None:
-            found[name] = value
+    found = keys_of(kind, item)
     return "k:" + _compact(found) if found else None
 
 
@@ -74,15 +70,29 @@ def _compact(value: Value) -> str:
     return _encode(value).decode()
 
 
-def _items(kind: Type, value: list[Value]) -> Iterator[tuple[str, Value]]:
-    """The elements of a list that is not atomic, each with its item."""
+class Repeated(tuple[Value, ...]):
+    """All items that a list has with the same keys, or values of a set that are the same: one leaf.
+
+    An applied configuration has none. Source: typed.AllowDuplicates.
+    """
+
+
+def _element(kind: Type, item: Value) -> str | None:
+    """What names an item of a list that is not atomic; None: it has no key."""
+    return key_of(kind, item) if kind.list_type == "map" else f"v:{_compact(item)}"
+
+
+def _items(kind: Type, value: list[Value]) -> dict[str, Value]:
+    """The items of a list that is not atomic, by their elements."""
+    found: dict[str, Value] = {}
     for item in value:
-        if kind.list_type == "map":
-            key = key_of(kind, item)
-            if key is not None:
-                yield key, item
-        else:
-            yield f"v:{_compact(item)}", item
+        element = _element(kind, item)
+        if element in found:
+            known = found[element]
+            found[element] = Repeated((*(known if type(known) is Repeated else (known,)), item))
+        elif element is not None:
+            found[element] = item
+    return found
 
 
 def _is_leaf(kind: Type | None, value: Value) -> bool:
@@ -100,7 +110,7 @@ def _children(kind: Type, value: Value) -> Iterator[tuple[str, Type | None, Valu
         for name, inner in value.items():
             yield f"f:{name}", kind.get_field_type(name), inner
     else:
-        for element, item in _items(kind, value):
+        for element, item in _items(kind, value).items():
             yield element, kind.items, item
 
 
@@ -156,6 +166,9 @@ def _diff_value(kind: Type | None, old: Value, new: Value) -> tuple[Object | Non
     structured = (isinstance(old, dict) and isinstance(new, dict)) or (
         isinstance(old, list) and isinstance(new, list)
     )
+    if type(old) is Repeated or type(new) is Repeated:
+        gone = {e: fields for e, fields in _whole(kind, old).items() if e != "."}
+        return _whole(kind, new), gone or None
     if not structured or kind is None or (_is_leaf(kind, old) and _is_leaf(kind, new)):
         return {}, None
     changed: Object = {}
@@ -164,7 +177,6 @@ def _diff_value(kind: Type | None, old: Value, new: Value) -> tuple[Object | Non
         _compare_maps(kind, old, new, changed, removed)
         return changed or None, removed or None
     before = {} if not old else {e: v for e, _, v in _children(kind, old)}
-    # Of items with the same keys, the last counts.
     after = {e: (k, v) for e, k, v in _children(kind, new)} if new else {}
     for element, (inner_kind, inner) in after.items():
         if element not in before:
@@ -303,7 +315,8 @@ def _whole(kind: Type | None, value: Value) -> Object:
         return {}
     if type(value) is not list or kind.form != "list" or kind.list_type == "atomic":
         return {}
-    return {".": {}, **{element: _whole(kind.items, item) for element, item in _items(kind, value)}}
+    items = _items(kind, value).items()
+    return {".": {}, **{element: _whole(kind.items, item) for element, item in items}}
 
 
 def update_managers(
@@ -393,7 +406,7 @@ def apply(
         left = {other: fields - allowed for other, fields in conflicts.items()}
         left = {other: fields for other, fields in left.items() if fields}
         if left:
-            raise conflict_error(left, managers)
+            raise conflict_error(left)
     for other, fields in conflicts.items():
         managers[other] = Entry(managers[other].time, managers[other].fields - fields)
     others: frozenset[Path] = frozenset().union(*(entry.fields for entry in managers.values()))
@@ -410,14 +423,14 @@ def _closure(wanted: Fields, changed: set[Path]) -> frozenset[Path]:
     return frozenset(p for p in changed if p in wanted)
 
 
-def conflict_error(conflicts: dict[Manager, frozenset[Path]], managers: Managers) -> ApiError:
+def conflict_error(conflicts: dict[Manager, frozenset[Path]]) -> ApiError:
     """The refusal that names managers and fields."""
     causes = []
     texts = []
     alone = sum(map(len, conflicts.values())) == 1
     for manager in sorted(conflicts, key=lambda m: (m.name, m.operation, m.subresource)):
         fields = [shown_path(path) for path in sorted(conflicts[manager], key=_set_order)]
-        name = _shown_manager(manager, managers[manager].time)
+        name = _shown_manager(manager)
         causes += [
             {"reason": "FieldManagerConflict", "message": f"conflict with {name}", "field": field}
             for field in fields
@@ -431,13 +444,13 @@ def conflict_error(conflicts: dict[Manager, frozenset[Path]], managers: Managers
     return ApiError(409, "Conflict", text, {"causes": causes})
 
 
-def _shown_manager(manager: Manager, time: str) -> str:
+def _shown_manager(manager: Manager) -> str:
     name = json.dumps(manager.name, ensure_ascii=False)
     if manager.subresource:
         name += f' with subresource "{manager.subresource}"'
     if manager.operation != "Update":
         return name
-    return f"{name} using {manager.api_version}" + (f" at {time}" if time else "")
+    return f"{name} using {manager.api_version}"
 
 
 _ELEMENTS: Final = "fkvi"  # names, keys, values, indices: in this order in a set
@@ -489,16 +502,19 @@ def merged_value(kind: Type | None, old: Value, new: Value) -> Value:
                 continue
             result[name] = merged_value(inner_kind, old.get(name), inner)
         return result
-    before = dict(_items(kind, old)) if isinstance(old, list) else {}
-    after = dict(_items(kind, new))
-    result_items = []
-    for element, item in before.items():
-        if element in after:
-            result_items.append(merged_value(kind.items, item, after[element]))
-        else:
-            result_items.append(item)
-    fresh = [(e, item) for e, item in after.items() if e not in before]
-    return result_items + [merged_value(kind.items, None, item) for _, item in fresh]
+    old = old if isinstance(old, list) else []
+    before, after = _items(kind, old), _items(kind, new)
+    met: set[str] = set()
+    items = []
+    for item in old:
+        element = _element(kind, item)
+        if element is None or element not in after:
+            items.append(item)
+        elif element not in met:  # the first of those that are repeated stands for all
+            met.add(element)
+            items.append(merged_value(kind.items, before[element], after[element]))
+    fresh = [item for element, item in after.items() if element not in met]
+    return items + [merged_value(kind.items, None, item) for item in fresh]
 
 
 def remove_fields(kind: Type, value: Value, paths: frozenset[Path], kept: frozenset[Path]) -> Value:
@@ -533,12 +549,18 @@ def _remove_field(kind: Type | None, value: Value, path: Path, doomed: frozenset
                 result[element[2:]] = left
         return result if touched else value
     items = []
-    for element, item in _items(kind, value):
-        below = (*path, element)
+    known = _items(kind, value)
+    for item in value:
+        name = _element(kind, item)
+        if name is None:
+            items.append(item)
+            continue
+        below = (*path, name)
         if below in doomed:
             touched = True
             continue
-        left = _remove_field(kind.items, item, below, doomed)
+        is_one = type(known[name]) is not Repeated
+        left = _remove_field(kind.items, item, below, doomed) if is_one else item
         touched |= left is not item
         items.append(left)
     return items if touched else value

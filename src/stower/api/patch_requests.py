@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.api import conversion, fields_v1, managed_fields
+from stower.api.applied_types import typed_faults
 from stower.api.bodies import (
     cleaned,
     count_keys,
@@ -32,12 +33,12 @@ from stower.api.errors import (
     unsupported_media_type,
 )
 from stower.api.go_order import touched_by_merge, touched_by_operations
+from stower.api.go_text import MAP, go_text
 from stower.api.patches import (
     OPERATIONS_MAX,
     BadPatchError,
     CopyLimitError,
     PatchError,
-    go_text,
     json_patch,
     merge,
     strategic,
@@ -51,7 +52,7 @@ from stower.api.requests import (
     WriteOptions,
     write_options,
 )
-from stower.api.schema import BadValueError, Reading, Type, unknown_fields
+from stower.api.schema import BadValueError, Reading, Type, word
 from stower.api.strict_json import read_pairs, record_faults, strict_faults
 from stower.api.writes import (
     Transform,
@@ -300,36 +301,30 @@ def _with_own_kind(call: Call, patched: Object) -> Object:
 def apply(call: Call, options: WriteOptions) -> Response:
     """Server-side apply."""
     resource = call.resource
-    fault, repeats = call.request.yaml_faults
-    if fault:
-        raise bad_request(f"error decoding YAML: error converting YAML to JSON: {fault}")
-    try:
-        config = parse_json(call.request.body)
-        if not isinstance(config, dict):
-            raise ValueError("json: cannot unmarshal into Go value of type map[string]interface {}")
-    except ValueError as error:
-        raise bad_request(f"error decoding YAML: {error}") from None
-    _check_apply(call, config)
+    sent = _read_config(call)
+    shown = _check_config(call, sent)
     kind = resource.type
     assert kind is not None
-    sent = config
-    config = {k: v for k, v in config.items() if k not in ("kind", "apiVersion")}
-    _check_typed(call, kind, config)
+    config = {k: v for k, v in sent.items() if k not in ("kind", "apiVersion")}
+    if faults := typed_faults(kind, config):
+        raise ApiError(500, "", f"failed to create typed patch object ({shown}): {faults}")
+    config["metadata"] = sent["metadata"] = _named_metadata(call, sent.get("metadata") or {})
     manager = fields_v1.Manager(options.manager, "Apply", resource.api_version, call.subresource)
     record = call.collection.records.get(call.key())
     strategy = call.strategy
     reset: tuple[str, ...] = ()
     if strategy.status:
         reset = ("f:spec",) if call.subresource == "status" else ("f:status",)
+    repeats = call.request.yaml_faults[1]
     if record is None:
         if call.subresource:
             raise call.not_found()
-        if (config.get("metadata") or {}).get("uid"):
+        if config["metadata"].get("uid"):
             raise call.conflict(
                 "uid mismatch: the provided object specified uid "
                 f"{config['metadata']['uid']}, and no existing object was found"
             )
-        item, warnings = cleaned(call, config, options, "")
+        item, warnings = _converted(call, config, options, shown)
         found = _repeats_of(repeats, options)
         fields = managed_fields.applied_fields(kind, config)
         wanted = frozenset(p for p in fields if p[0] not in reset) - managed_fields.IGNORED
@@ -338,10 +333,8 @@ def apply(call: Call, options: WriteOptions) -> Response:
         )
     old = call.decode(record)
     applied = dict(config.items())
-    applied["metadata"] = meta = dict(applied.get("metadata") or {})
+    applied["metadata"] = meta = dict(config["metadata"])
     sent_version = meta.pop("resourceVersion", None)
-    if meta.pop("managedFields", None):
-        raise bad_request("metadata.managedFields must be nil")
     if not fields_v1.read_managers(old["metadata"]):
         first = fields_v1.Manager("before-first-apply", "Update", resource.api_version)
         old["metadata"]["managedFields"] = managed_fields.create_managers(
@@ -361,12 +354,88 @@ def apply(call: Call, options: WriteOptions) -> Response:
     if before.get(manager) and before[manager].fields == managers[manager].fields:
         time = before[manager].time
     managers[manager] = fields_v1.Entry(time, managers[manager].fields)
-    try:
-        item, more = cleaned(call, merged, options, "")
-    except ApiError as error:
-        raise bad_request(f"failed to create typed patch object: {error.message}") from None
+    item, more = _converted(call, merged, options, shown)
     found = _repeats_of(repeats, options)
     return change(call, record, lambda _: item, options, (*found, *more), managers=managers)
+
+
+def _read_config(call: Call) -> Object:
+    """The applied configuration. Raises ApiError 400."""
+    fault, _ = call.request.yaml_faults
+    if fault:
+        raise bad_request(f"error decoding YAML: error converting YAML to JSON: {fault}")
+    body = call.request.body
+    if not body.strip():
+        return {}
+    try:
+        config = parse_json(body)
+    except ValueError as error:
+        raise bad_request(f"error decoding YAML: {error}") from None
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise bad_request(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot "
+            f"unmarshal {word(config).partition(' ')[0]} into Go value of type {MAP}"
+        )
+    return config
+
+
+def _check_config(call: Call, config: Object) -> str:
+    """How messages name the configuration: by what it says itself. Raises ApiError 400."""
+    resource, meta = call.resource, config.get("metadata")
+    version, kind = (
+        value if isinstance(value := config.get(field), str) else ""
+        for field in ("apiVersion", "kind")
+    )
+    group, _, number = version.rpartition("/")
+    shown_kind = f"{group}/{number}, Kind={kind}"
+    if (version, kind) != (resource.api_version, resource.kind):
+        raise bad_request(f"invalid object type: {shown_kind}")
+    own = meta if isinstance(meta, dict) else {}
+    if own.get("managedFields") is not None:
+        raise bad_request("metadata.managedFields must be nil")
+    namespace, name = (
+        value if isinstance(value := own.get(field), str) else "" for field in ("namespace", "name")
+    )
+    return f"{namespace}/{name}; {shown_kind}"
+
+
+def _named_metadata(call: Call, meta: Object) -> Object:
+    """The metadata of a configuration with the name in the path. Raises ApiError 400."""
+    if call.resource.namespaced and (meta.get("namespace") or call.namespace) != call.namespace:
+        raise bad_request(OTHER_NAMESPACE)
+    name = meta.get("name") or call.name
+    check_name(call, name)
+    return {**meta, "name": name}
+
+
+def _converted(
+    call: Call, item: Object, options: WriteOptions, shown: str
+) -> tuple[Object, tuple[str, ...]]:
+    """The object as its type reads it, and warnings. Raises ApiError 500."""
+    if call.resource.custom is None:
+        assert call.resource.type is not None
+        try:
+            call.resource.type.clean(item, Reading())
+        except BadValueError as error:
+            kind = shown.partition("; ")[2]
+            text = (
+                f"failed to convert new object ({shown}) to proper version: unable to convert "
+                f"unstructured object to {kind}: {_conversion_fault(error)}"
+            )
+            raise ApiError(500, "", text) from None
+    return cleaned(call, item, options, "")
+
+
+def _conversion_fault(error: BadValueError) -> str:
+    """What is wrong with a value in the words of the converter of unstructured objects."""
+    if error.text:
+        is_of_bytes = error.text.startswith("illegal base64")
+        return f"error decoding from json: {error.text}" if is_of_bytes else error.text
+    if error.want in ("int32", "int64") and "." in error.got:
+        return f"cannot convert float64 to {error.want}"
+    return f"json: cannot unmarshal {error.got} into Go value of type {error.want}"
 
 
 def _repeats_of(repeats: str, options: WriteOptions) -> list[str]:
@@ -376,23 +445,6 @@ def _repeats_of(repeats: str, options: WriteOptions) -> list[str]:
     if options.validation == "Strict":
         raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {repeats}")
     return yaml_warnings(repeats)
-
-
-def _check_typed(call: Call, kind: Type, config: Object) -> None:
-    """An applied configuration has no unknown fields and no wrong types. Raises ApiError 500."""
-    faults = [f".{path}: field not declared in schema" for path in unknown_fields(kind, config)]
-    if not faults:
-        try:
-            kind.clean(config, Reading())
-        except BadValueError as error:
-            faults = [str(error)]
-    if faults:
-        resource, meta = call.resource, config["metadata"]
-        listed = faults[0] if len(faults) == 1 else "\n  ".join(["errors:", *faults])
-        name = f"{meta.get('namespace', '')}/{meta['name']}"
-        kinds = f"{resource.group}/{resource.version}, Kind={resource.kind}"
-        text = f"failed to create typed patch object ({name}; {kinds}): {listed}"
-        raise ApiError(500, "", text)
 
 
 def _last_applied(kind: Type, live: Object) -> frozenset[fields_v1.Path]:
@@ -424,22 +476,3 @@ def _with_last_applied(merged: Object, sent: Object) -> Object:
     text = _encode_sorted({**sent, "metadata": meta}).decode() + "\n"
     annotations = {**merged["metadata"]["annotations"], LAST_APPLIED: text}
     return {**merged, "metadata": {**merged["metadata"], "annotations": annotations}}
-
-
-def _check_apply(call: Call, config: Object) -> None:
-    resource = call.resource
-    meta = config.get("metadata") or {}
-    if not isinstance(meta, dict):
-        raise bad_request("metadata of the applied configuration must be a JSON object")
-    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
-    if (version, kind) != (resource.api_version, resource.kind):
-        group, _, number = str(version).rpartition("/")
-        raise bad_request(f"invalid object type: {group}/{number}, Kind={kind}")
-    if resource.namespaced and (meta.get("namespace") or call.namespace) != call.namespace:
-        raise bad_request(OTHER_NAMESPACE)
-    name = meta.get("name") or call.name
-    check_name(call, name)
-    meta["name"] = name
-    config["metadata"] = meta
-    if meta.get("managedFields"):
-        raise bad_request("metadata.managedFields must be nil")

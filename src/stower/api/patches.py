@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.api.go_text import MAP, go_text, go_type
 from stower.api.schema import Field, Type
 from stower.model.integers import parse_decimal
 
@@ -321,20 +322,10 @@ def _merge_value(item: Value, key: str) -> str | bytes:
     if not key:
         return _token(item)
     if not isinstance(item, dict):
-        raise BadPatchError(f"expected a {_MAP}, but received a {_go_type(item)}")
+        raise BadPatchError(f"expected a {MAP}, but received a {go_type(item)}")
     if key not in item:
         raise BadPatchError(f"map: {go_text(item)} does not contain declared merge key: {key}")
     return _token(item[key])
-
-
-_MAP: Final = "map[string]interface {}"
-
-
-def _go_type(value: Value) -> str:
-    """The type that Go's decoder gives a JSON value."""
-    types = {str: "string", bool: "bool", int: "int64", float: "float64", dict: _MAP,
-             list: "[]interface {}"}  # fmt: skip
-    return types.get(type(value), "%!s(<nil>)")
 
 
 def _get_field(kind: Type | None, name: str) -> tuple[Field | None, Type | None]:
@@ -382,8 +373,8 @@ def _token(value: Value) -> str | bytes:
 
 def _check_types(old: list[Value], change: list[Value]) -> None:
     """The items of both lists are of one type, which is not a list. Raises BadPatchError."""
-    types = [_go_type(item) for item in (*old, *change)]
-    if types and types[0] == _go_type([]):
+    types = [go_type(item) for item in (*old, *change)]
+    if types and types[0] == go_type([]):
         raise BadPatchError("lists of lists are not supported", 422)
     if any(t != types[0] for t in types):
         raise BadPatchError(f"list element types are not identical: {go_text([old, change])}")
@@ -394,7 +385,7 @@ def _merge_items(
 ) -> list[Value]:
     _check_types(old, change)
     if change and not isinstance(change[0], dict):
-        raise BadPatchError(f"expected a {_MAP}, but received a {_go_type(change[0])}")
+        raise BadPatchError(f"expected a {MAP}, but received a {go_type(change[0])}")
     if any(item.get(DIRECTIVE) == "replace" for item in change):
         return [_clean(item) for item in change if item.get(DIRECTIVE) != "replace"]
     places: dict[str | bytes, list[int]] = {}
@@ -474,17 +465,6 @@ def _clean(value: Value) -> Value:
     if isinstance(value, list):
         return [_clean(v) for v in _drop_directives(value)]
     return value
-
-
-def go_text(value: Value) -> str:
-    """A value as Go's %v prints it."""
-    if isinstance(value, dict):
-        return "map[" + " ".join(f"{k}:{go_text(v)}" for k, v in sorted(value.items())) + "]"
-    if isinstance(value, list):
-        return "[" + " ".join(map(go_text, value)) + "]"
-    if value is None or isinstance(value, bool):
-        return {None: "<nil>", True: "true", False: "false"}[value]
-    return str(value)
 
 
 def _is_directive(name: str) -> bool:

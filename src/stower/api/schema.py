@@ -187,13 +187,13 @@ def _quantity(value: Value, reading: Reading) -> Value:
         return canonical_quantity(value)
     if type(value) is int or type(value) is float:
         return canonical_quantity(str(value))
-    raise BadValueError(word(value), "resource.Quantity")
+    return canonical_quantity(word(value))  # which reads as none
 
 
 def _int_or_string(value: Value, reading: Reading) -> Value:
-    if type(value) is int and INT32[0] <= value <= INT32[1]:
+    if type(value) is str or (type(value) is int and INT32[0] <= value <= INT32[1]):
         return value
-    return _string(value, reading)
+    raise BadValueError(f"number {value}" if type(value) is int else word(value), "int32")
 
 
 def _time(value: Value, reading: Reading) -> Value:
@@ -476,23 +476,3 @@ _zeros: Final[dict[str, Callable[[], Value]]] = {
     "resource.Quantity": lambda: "0",
     "intstr.IntOrString": int,
 }
-
-
-def unknown_fields(kind: Type, value: Value, path: str = "") -> list[str]:
-    """The paths of fields that the type does not have, in the order of the value."""
-    found: list[str] = []
-    if kind.form == "struct" and isinstance(value, dict):
-        for name, inner in value.items():
-            where = f"{path}.{name}" if path else name
-            below = kind.get_field_type(name)
-            if below is None:
-                found.append(where)
-            else:
-                found += unknown_fields(below, inner, where)
-    elif kind.form == "map" and kind.items is not None and isinstance(value, dict):
-        for name, inner in value.items():
-            found += unknown_fields(kind.items, inner, f"{path}.{name}" if path else name)
-    elif kind.form == "list" and kind.items is not None and isinstance(value, list):
-        for i, inner in enumerate(value):
-            found += unknown_fields(kind.items, inner, f"{path}[{i}]")
-    return found
