@@ -1,6 +1,6 @@
 """Converts YAML bodies to JSON and JSON responses to YAML as Go's library writes it.
 
-Rejects aliases and deep nesting. Source: sigs.k8s.io/yaml over go.yaml.in/yaml v2.
+Bounds nesting, and what aliases stand for. Source: sigs.k8s.io/yaml over go.yaml.in/yaml v2.
 """
 
 from base64 import b64decode
@@ -20,6 +20,8 @@ YAML_DEPTH_MAX: Final = 100
 FAULTS_MAX: Final = 100  # that are told; arbitrary
 # A definition of the largest size has some 50,000 in YAML. Each takes half a KiB and some 20 µs.
 YAML_VALUES_MAX: Final = 100_000
+# Characters with those that aliases stand for: as many as a body may have without aliases.
+YAML_TEXT_MAX: Final = 3 * 1024 * 1024
 PREFIX: Final = "tag:yaml.org,2002:"
 _STR: Final = f"{PREFIX}str"
 _PLAIN: Final = "!plain"  # of scalars without quotes and tag, which Go's rules resolve
@@ -47,20 +49,6 @@ class YamlBody:
     repeats: str = ""
 
 
-class _Anything:
-    """A pattern that every text matches."""
-
-    def match(self, text: str) -> bool:
-        """Returns True."""
-        return True
-
-
-class _Loader(yaml.CSafeLoader):
-    """Leaves the types of plain scalars open."""
-
-    yaml_implicit_resolvers: Final = {None: [(_PLAIN, _Anything())]}  # type: ignore[misc]
-
-
 def from_yaml(body: bytes) -> bytes:
     """The body as JSON. Raises what read_yaml raises."""
     return read_yaml(body).json
@@ -70,8 +58,7 @@ def read_yaml(body: bytes) -> YamlBody:
     """The first document of a body as JSON; JSON is YAML too, and quicker read as it is if no key
     is there twice.
 
-    Without aliases, which can make a small text a huge value, and not deep. Raises
-    UnreadableYamlError, and ApiError 400 or 413 beyond the limits.
+    Raises UnreadableYamlError, and ApiError 400 or 413 beyond the limits.
     """
     if body.lstrip()[:1] in (b"{", b"["):
         try:
@@ -80,12 +67,7 @@ def read_yaml(body: bytes) -> YamlBody:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
     try:
-        _check_limits(body)
-        loader = _Loader(body)
-        try:
-            node = loader.get_node() if loader.check_node() else None
-        finally:
-            loader.dispose()
+        node = _Composer().compose(body)
         reader = _Reader()
         value = None if node is None else reader.value(node)
         repeats = "\n  ".join(reader.repeats)
@@ -105,22 +87,115 @@ def _repeats(body: bytes, value: Any) -> bool:
     return may_repeat(body, count_keys(value)) and bool(strict_faults(read_pairs(body), None))
 
 
-def _check_limits(body: bytes) -> None:
-    """Raises ApiError for a body that is too long, deep or has aliases."""
-    depth = values = 0
-    for event in yaml.parse(body, Loader=yaml.CSafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise bad_request("error converting YAML to JSON: aliases are not accepted")
-        values += isinstance(event, yaml.NodeEvent)
-        if values > YAML_VALUES_MAX:
+class _Part:
+    """A node that is being composed, or that an anchor names, with what it stands for: how many
+    values, how many characters, and how many levels of lists and maps."""
+
+    __slots__ = ("children", "is_open", "levels", "node", "text", "values")
+
+    def __init__(self, node: yaml.Node, text: int, levels: int) -> None:
+        self.node, self.text, self.levels = node, text, levels
+        self.children: list[yaml.Node] = []
+        self.is_open = levels > 0
+        self.values = 1
+
+    def add(self, part: "_Part") -> None:
+        """Put another node into this one."""
+        self.children.append(part.node)
+        self.values += part.values
+        self.text += part.text
+        self.levels = max(self.levels, part.levels + 1)
+
+
+class _Composer:
+    """Makes the nodes of the first document, in which an alias is the node that it stands for.
+
+    Aliases make a small text a huge value: what they stand for counts as if it was written out.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[_Part] = []
+        self._anchors: dict[str, _Part] = {}
+        self._values = self._text = 0
+        self._root: yaml.Node | None = None
+
+    def compose(self, body: bytes) -> yaml.Node | None:
+        """The node; None: there is no document. Raises UnreadableYamlError and ApiError."""
+        for event in yaml.parse(body, Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                self._put(self._alias(event.anchor or ""))
+            elif isinstance(event, yaml.ScalarEvent):
+                tag = _PLAIN if event.implicit[0] else event.tag or _STR
+                part = _Part(_node(yaml.ScalarNode, tag, event.value, event), len(event.value), 0)
+                if event.anchor is not None:
+                    self._anchors[event.anchor] = part
+                self._put(part)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                self._start(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                self._end()
+            elif isinstance(event, yaml.DocumentEndEvent):
+                break
+        return self._root
+
+    def _start(self, event: yaml.CollectionStartEvent) -> None:
+        is_map = isinstance(event, yaml.MappingStartEvent)
+        tag = event.tag if event.tag not in (None, "!") else f"{PREFIX}{'map' if is_map else 'seq'}"
+        kind = yaml.MappingNode if is_map else yaml.SequenceNode
+        part = _Part(_node(kind, tag, [], event), 0, 1)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = part
+        self._open.append(part)
+        if len(self._open) > YAML_DEPTH_MAX:
+            raise _too_deep()
+
+    def _end(self) -> None:
+        part = self._open.pop()
+        part.is_open = False
+        found = part.children
+        if isinstance(part.node, yaml.MappingNode):
+            part.node.value = list(zip(found[::2], found[1::2], strict=True))
+        else:
+            part.node.value = found
+        self._values -= part.values - 1  # those in it, which are counted with it
+        self._text -= part.text
+        self._put(part)
+
+    def _alias(self, anchor: str) -> _Part:
+        """What an alias stands for. Raises UnreadableYamlError and ApiError."""
+        part = self._anchors.get(anchor)
+        if part is None:
+            raise UnreadableYamlError(f"yaml: unknown anchor '{anchor}' referenced")
+        if part.is_open:
+            raise UnreadableYamlError(f"yaml: anchor '{anchor}' value contains itself")
+        if len(self._open) + part.levels > YAML_DEPTH_MAX:
+            raise _too_deep()
+        values, text = self._values + part.values, self._text + part.text
+        if values > YAML_VALUES_MAX or text > YAML_TEXT_MAX:
+            raise UnreadableYamlError("yaml: document contains excessive aliasing")
+        return part
+
+    def _put(self, part: _Part) -> None:
+        """A whole node takes its place."""
+        self._values += part.values
+        self._text += part.text
+        if self._values > YAML_VALUES_MAX:
             text = f"the body has more than {YAML_VALUES_MAX} values in YAML; send it as JSON"
             raise ApiError(413, "RequestEntityTooLarge", text)
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > YAML_DEPTH_MAX:
-            raise bad_request(
-                f"error converting YAML to JSON: nested more than {YAML_DEPTH_MAX} levels deep"
-            )
+        if self._open:
+            self._open[-1].add(part)
+        else:
+            self._root = part.node
+
+
+def _node(kind: type[yaml.Node], tag: str, value: Any, event: yaml.Event) -> yaml.Node:
+    """A node that starts where an event does."""
+    return kind(tag, value, event.start_mark, None)  # type: ignore[arg-type]
+
+
+def _too_deep() -> ApiError:
+    text = f"error converting YAML to JSON: nested more than {YAML_DEPTH_MAX} levels deep"
+    return bad_request(text)
 
 
 def _go_error(error: yaml.MarkedYAMLError) -> str:
@@ -175,11 +250,17 @@ class _Reader:
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
         made: dict[str, Any] = {}
-        seen: set[tuple[type, str]] = set()
+        self._fill(node, made, set())
+        return made
+
+    def _fill(
+        self, node: yaml.MappingNode, made: dict[str, Any], seen: set[tuple[type, str]]
+    ) -> None:
+        """Sets the keys of a mapping. `seen`: those that are set already."""
         for key_node, value_node in node.value:
             if key_node.tag == _PLAIN and key_node.value == "<<":
-                for part in self._merged(value_node):
-                    made.update(part)
+                for part in _merged(value_node):
+                    self._fill(part, made, seen)
                 continue
             key = self._value(key_node) if isinstance(key_node, yaml.ScalarNode) else None
             text = key_text(key)
@@ -193,16 +274,17 @@ class _Reader:
                 self.repeats.append(f"line {line}: key {shown} already set in map")
             seen.add((type(key), text))
             made[text] = self.value(value_node)
-        return made
 
-    def _merged(self, node: yaml.Node) -> Iterator[dict[str, Any]]:
-        parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        for part in reversed(parts):  # the first of several wins
-            if not isinstance(part, yaml.MappingNode):
-                raise UnreadableYamlError(
-                    "yaml: map merge requires map or sequence of maps as the value"
-                )
-            yield self._mapping(part)
+
+def _merged(node: yaml.Node) -> Iterator[yaml.MappingNode]:
+    """The mappings that a mapping takes in, the first of several last: it wins."""
+    parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    for part in reversed(parts):
+        if not isinstance(part, yaml.MappingNode):
+            raise UnreadableYamlError(
+                "yaml: map merge requires map or sequence of maps as the value"
+            )
+        yield part
 
 
 def _check_tag(node: yaml.Node, *names: str) -> None:

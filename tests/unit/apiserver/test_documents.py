@@ -7,7 +7,13 @@ import pytest
 import yaml
 
 from stower.api.errors import ApiError
-from stower.apiserver.documents import YAML_DEPTH_MAX, YAML_VALUES_MAX, from_yaml, to_yaml
+from stower.apiserver.documents import (
+    YAML_DEPTH_MAX,
+    YAML_VALUES_MAX,
+    from_yaml,
+    read_yaml,
+    to_yaml,
+)
 
 
 def read(text: str) -> Any:
@@ -58,6 +64,42 @@ def test_the_first_document_counts_and_maps_are_merged() -> None:
     assert {"a": 1, "b": 3} == read("a:\n  <<: {a: 1, b: 2}\n  b: 3\n")["a"]
 
 
+def test_an_alias_is_what_its_anchor_names() -> None:
+    assert {"a": ["b"], "c": ["b"], "b": 1} == read("a: &x [&y b]\nc: *x\n*y : 1\n")
+    assert {"a": 1, "b": 2, "c": 2} == read("a: &x 1\nb: &x 2\nc: *x\n")
+    assert {"a": [1, [1]]} == read("a: &x [&x 1, [*x]]\n")
+    text = "a: &x {p: 1, q: 1}\nb: {<<: *x, q: 2}\nc: {<<: [*x, {q: 3, r: 3}]}\n"
+    want = {"a": {"p": 1, "q": 1}, "b": {"p": 1, "q": 2}, "c": {"p": 1, "q": 1, "r": 3}}
+    assert want == read(text)
+    assert {"a": 1} == read("a: 1\n---\nb: *x\n")
+
+
+def test_keys_that_a_merge_has_set_are_there_twice() -> None:
+    body = read_yaml(b"a: &x {p: 1}\nb:\n  <<: *x\n  p: 2\n")
+    assert 'yaml: unmarshal errors:\n  line 4: key "p" already set in map' == body.repeats
+
+
+def _doubling(lines: int, first: str) -> str:
+    """A document of which each line is twice the line before it."""
+    return f"x0: &x0 {first}\n" + "".join(
+        f"x{n}: &x{n} [*x{n - 1}, *x{n - 1}]\n" for n in range(1, lines)
+    )
+
+
+def test_what_aliases_stand_for_is_bounded() -> None:
+    few, many = _doubling(15, "a"), _doubling(16, "a")
+    assert 2**14 == from_yaml(few.encode()).rpartition(b"x14")[2].count(b'"a"')
+    long = "b" * 1000
+    for text in (many, _doubling(1000, "a"), _doubling(12, long)):
+        with pytest.raises(ApiError, match="yaml: document contains excessive aliasing"):
+            from_yaml(text.encode())
+    from_yaml(_doubling(11, long).encode())
+    deep = "a: &x " + "[" * 60 + "]" * 60 + "\nb: " + "[" * 40 + "*x" + "]" * 40
+    with pytest.raises(ApiError, match="nested more than 100 levels deep"):
+        from_yaml(deep.encode())
+    from_yaml(deep.replace("b: [", "b: ").removesuffix("]").encode())
+
+
 @pytest.mark.parametrize(
     ("text", "why"), [("a: .nan", "NaN"), ("~: 1", "map key"), ("<<: 1", "map merge")]
 )
@@ -88,7 +130,9 @@ def test_a_body_has_a_maximum_depth() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"a: &x [1]\nb: *x\n", "aliases are not accepted"),
+        (b"a: *x\n", "yaml: unknown anchor 'x' referenced"),
+        (b"a: &x {b: [*x]}\n", "yaml: anchor 'x' value contains itself"),
+        (b"a: &x b\nc: {<<: *x}\n", "yaml: map merge requires map or sequence of maps"),
         (b"a: [1", "converting YAML to JSON"),
         (b"a: \xff", "converting YAML to JSON"),
         (b"a: !!int x", "converting YAML to JSON"),
