@@ -176,12 +176,18 @@ def read_unstored(call: Call, kind: str, api_version: str) -> Object:
 
 
 def check_shape(
-    call: Call, item: Any, kind: str, api_version: str, options: WriteOptions | None = None
+    call: Call,
+    item: Any,
+    kind: str,
+    api_version: str,
+    options: WriteOptions | None = None,
+    prefix: str | None = None,
 ) -> tuple[str, ...]:
     """Look at an object with its type's eyes; warnings of unknown fields. Raises ApiError 400."""
     group, _, version = api_version.rpartition("/")
     form = call.context.registry.type_of_kind(group, version, kind)
-    prefix = f'{kind} in version "{version}" cannot be handled as a {kind}: '
+    if prefix is None:
+        prefix = f'{kind} in version "{version}" cannot be handled as a {kind}: '
     reading = Reading()
     try:
         form.clean(item, reading)
@@ -203,7 +209,8 @@ def cleaned(
     body: bytes = b"",
     added: int = 0,
 ) -> tuple[Object, tuple[str, ...]]:
-    """The object as its type reads it, without kind and apiVersion; and warnings.
+    """The object as its type reads it, without kind and apiVersion; and warnings. Raises ApiError,
+    which has BadValueError as its cause for a value of the wrong type.
 
     `added`: fields of the item that are not in the body, which is looked through for fields that
     are there twice only if it has more of them than the item.
@@ -228,7 +235,7 @@ def cleaned(
         else:
             made = kind.clean(item, reading)
     except BadValueError as error:
-        raise bad_request(f"{prefix}{error}") from None
+        raise bad_request(f"{prefix}{error}") from error
     made.pop("kind", None)
     made.pop("apiVersion", None)
     found: list[str] = []

@@ -73,12 +73,14 @@ def choose_format(
             continue
         if name in FORMS and named.get("g") == META and version in ("v1", "v1beta1"):
             return _choose_transformed(request, target, resource, name, version)
-    accepted = STREAMED if target == WATCH else PRODUCED
-    raise not_acceptable(accepted)
+    raise not_acceptable(request, STREAMED if target == WATCH else PRODUCED)
 
 
-def not_acceptable(accepted: tuple[str, ...] = PRODUCED) -> ApiError:
-    """None of the forms that the client takes can be served."""
+def not_acceptable(request: Request, accepted: tuple[str, ...] = PRODUCED) -> ApiError:
+    """None of the forms that the client takes can be served. Protobuf, which is not written here,
+    is left out of those that can be where it is asked for."""
+    if PROTOBUF in request.accept:
+        accepted = tuple(form for form in accepted if not form.startswith(PROTOBUF))
     text = f"only the following media types are accepted: {', '.join(accepted)}"
     return ApiError(406, "NotAcceptable", text)
 

@@ -45,9 +45,9 @@ def read_options(call: Call) -> DeleteOptions:
     if kind != "DeleteOptions" or number not in ("v1", "v1beta1", "v1alpha1", "v2", "v1alpha2"):
         raise bad_request(
             f'no kind "{kind}" is registered for version "{version}" in scheme '
-            '"pkg/api/legacyscheme/scheme.go:30"'
+            '"pkg/apis/meta/internalversion/scheme/register.go:27"'
         )
-    check_shape(call, value, "DeleteOptions", "v1")
+    check_shape(call, value, "DeleteOptions", "v1", prefix="")
     return delete_options(call.request, value)
 
 

@@ -5,6 +5,7 @@ Source: KEP-3352 for the aggregated form.
 
 from typing import Any, Final
 
+from stower.api import health
 from stower.api.content_negotiation import not_acceptable
 from stower.api.registry import Registry, Resource
 from stower.api.requests import Request, Response, answer, encode
@@ -28,7 +29,7 @@ def wants_aggregated(request: Request) -> bool:
                 return True
         elif "as" not in named:
             return False
-    raise not_acceptable()
+    raise not_acceptable(request)
 
 
 def aggregate(registry: Registry, root: str) -> Response:
@@ -165,5 +166,5 @@ def paths(registry: Registry) -> Response:
     for group, versions in registry.groups.items():
         if group:
             found += [f"/apis/{group}", *(f"/apis/{group}/{v}" for v in versions)]
-    found += ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+    found += [*health.PATHS, *health.CHECK_PATHS, "/openapi/v2", "/openapi/v3", "/version"]
     return answer(200, {"paths": sorted(found)})

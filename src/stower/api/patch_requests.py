@@ -13,6 +13,7 @@ import msgspec
 from stower.api import conversion, fields_v1, managed_fields
 from stower.api.applied_types import typed_faults
 from stower.api.bodies import (
+    check_shape,
     cleaned,
     count_keys,
     invalid_type,
@@ -143,11 +144,12 @@ def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Trans
                 call, patched, options, faults, lambda: _patched_text(call, patched, change)
             )
         except ApiError as error:
-            text = go_text(change)
+            text, why = go_text(change), error.message
             if not strategically:
                 text = _patched_text(call, patched, change)
-            fault = FieldError(INVALID, "patch", text, error.message)
-            raise invalid("", "", "", [fault]) from None
+            elif isinstance(error.__cause__, BadValueError):
+                why = _conversion_fault(error.__cause__)
+            raise invalid("", "", "", [FieldError(INVALID, "patch", text, why)]) from None
         warnings[:] = more
         return _named(call, item)
 
@@ -279,10 +281,20 @@ def _check_patched_kind(call: Call, patched: Object) -> None:
     """A patched object is of its kind yet, or names none and has a Go type. Raises ApiError 400."""
     resource = call.resource
     kind, version = patched.get("kind") or "", patched.get("apiVersion") or ""
+    for field, value in (("kind", kind), ("apiVersion", version)):
+        if not isinstance(value, str):
+            raise bad_request(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal "
+                f"{word(value).partition(' ')[0]} into Go struct field .{field} of type string"
+            )
     if resource.custom is None:
         kind = kind or resource.kind
-    if kind != resource.kind or version != resource.api_version:
-        raise bad_request(unconvertible(call, resource.kind, str(kind), str(version)))
+    if kind == resource.kind and version == resource.api_version:
+        return
+    group, _, number = version.rpartition("/")
+    if f"{group}/{number}/{kind}" in call.context.registry.kinds:  # it is read as what it says
+        check_shape(call, patched, kind, version, prefix="")
+    raise bad_request(unconvertible(call, resource.kind, kind, version))
 
 
 def _with_own_kind(call: Call, patched: Object) -> Object:
@@ -413,29 +425,41 @@ def _named_metadata(call: Call, meta: Object) -> Object:
 def _converted(
     call: Call, item: Object, options: WriteOptions, shown: str
 ) -> tuple[Object, tuple[str, ...]]:
-    """The object as its type reads it, and warnings. Raises ApiError 500."""
-    if call.resource.custom is None:
-        assert call.resource.type is not None
-        try:
-            call.resource.type.clean(item, Reading())
-        except BadValueError as error:
-            kind = shown.partition("; ")[2]
-            text = (
-                f"failed to convert new object ({shown}) to proper version: unable to convert "
-                f"unstructured object to {kind}: {_conversion_fault(error)}"
-            )
-            raise ApiError(500, "", text) from None
-    return cleaned(call, item, options, "")
+    """The object as its type reads it, and warnings. Raises ApiError, 500 for wrong types."""
+    try:
+        return cleaned(call, item, options, "")
+    except ApiError as error:
+        if not isinstance(error.__cause__, BadValueError):
+            raise
+        kind = shown.partition("; ")[2]
+        text = (
+            f"failed to convert new object ({shown}) to proper version: unable to convert "
+            f"unstructured object to {kind}: {_conversion_fault(error.__cause__)}"
+        )
+        raise ApiError(500, "", text) from None
+
+
+_GO_KINDS: Final = {"array": "slice", "object": "map", "number": "int64"}
 
 
 def _conversion_fault(error: BadValueError) -> str:
-    """What is wrong with a value in the words of the converter of unstructured objects."""
+    """What is wrong with a value in the words of Go's converter of unstructured objects. Source:
+    fromUnstructured in apimachinery pkg/runtime/converter.go."""
+    got, want = error.got, error.want
     if error.text:
         is_of_bytes = error.text.startswith("illegal base64")
         return f"error decoding from json: {error.text}" if is_of_bytes else error.text
-    if error.want in ("int32", "int64") and "." in error.got:
-        return f"cannot convert float64 to {error.want}"
-    return f"json: cannot unmarshal {error.got} into Go value of type {error.want}"
+    is_float = got.startswith("number ") and not got[7:].lstrip("-").isdecimal()
+    found = "float64" if is_float else _GO_KINDS.get(got, got)
+    if error.reads_itself or found.startswith("number "):
+        return f"json: cannot unmarshal {got} into Go value of type {want}"
+    if want.startswith(("map[", "[]")):
+        return f"cannot restore {'map' if want[0] == 'm' else 'slice'} from {found}"
+    if "." in want:
+        return f"cannot restore struct from: {found}"
+    if (found, want) == ("int64", "string") or (is_float and want in ("int32", "int64")):
+        return f"cannot convert {found} to {want}"
+    return f"unrecognized type: {want}"
 
 
 def _repeats_of(repeats: str, options: WriteOptions) -> list[str]:

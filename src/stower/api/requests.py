@@ -208,7 +208,7 @@ class DeleteOptions:
     resource_version: str | None = None
 
 
-POLICIES: Final = ("Background", "Foreground", "Orphan")
+POLICIES: Final = ("Foreground", "Background", "Orphan")
 
 
 def delete_options(request: Request, body: Object | None) -> DeleteOptions:

@@ -32,12 +32,21 @@ SCHEMA_OR_SCHEMAS: Final = f"{JSON_SCHEMA}OrArray"
 SCHEMA_OR_STRINGS: Final = f"{JSON_SCHEMA}OrStringArray"
 
 
-class BadValueError(Exception):
-    """A value of the wrong type; `path` is filled from the inside out."""
+class MapKey(str):
+    """A key of a map in the path of a value, which Go's decoder leaves out."""
 
-    def __init__(self, got: str, want: str, text: str = "") -> None:
+    __slots__ = ()
+
+
+class BadValueError(Exception):
+    """A value of the wrong type; `path` is filled from the inside out.
+
+    `reads_itself`: the wanted type stands for one that has a decoder of its own.
+    """
+
+    def __init__(self, got: str, want: str, text: str = "", reads_itself: bool = False) -> None:
         super().__init__(text)
-        self.got, self.want, self.text = got, want, text
+        self.got, self.want, self.text, self.reads_itself = got, want, text, reads_itself
         self.path: list[str] = []
         self.struct = ""
 
@@ -45,7 +54,7 @@ class BadValueError(Exception):
         """The text of Go's decoder."""
         if self.text:
             return self.text
-        where = ".".join(reversed(self.path))
+        where = ".".join(name for name in reversed(self.path) if type(name) is not MapKey)
         return (
             f"json: cannot unmarshal {self.got} into Go struct field "
             f"{self.struct}.{where} of type {self.want}"
@@ -193,11 +202,18 @@ def _quantity(value: Value, reading: Reading) -> Value:
 def _int_or_string(value: Value, reading: Reading) -> Value:
     if type(value) is str or (type(value) is int and INT32[0] <= value <= INT32[1]):
         return value
-    raise BadValueError(f"number {value}" if type(value) is int else word(value), "int32")
+    got = f"number {value}" if type(value) is int else word(value)
+    raise BadValueError(got, "int32", reads_itself=True)
+
+
+def _time_text(value: Value) -> str:
+    if type(value) is not str:
+        raise BadValueError(word(value), "string", reads_itself=True)
+    return value
 
 
 def _time(value: Value, reading: Reading) -> Value:
-    text = _string(value, reading)
+    text = _time_text(value)
     found = seconds_time(text)
     if found is None:
         raise BadValueError("", "", f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": '
@@ -206,7 +222,7 @@ def _time(value: Value, reading: Reading) -> Value:
 
 
 def _micro_time(value: Value, reading: Reading) -> Value:
-    text = _string(value, reading)
+    text = _time_text(value)
     found = micro_time(text)
     if found is None:
         rest, part = text, "2006"
@@ -219,7 +235,9 @@ def _micro_time(value: Value, reading: Reading) -> Value:
 
 
 def _bytes(value: Value, reading: Reading) -> Value:
-    text = _string(value, reading)
+    if type(value) is not str:
+        raise BadValueError(word(value), "[]uint8")
+    text: str = value
     try:
         b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError):
@@ -421,7 +439,7 @@ def _map(kind: Type, rounds: bool) -> Clean:
                 if of_resources:
                     out[name] = whole_milli(out[name])
             except BadValueError as error:
-                error.path.append(name)
+                error.path.append(MapKey(name))
                 raise
         return out
 

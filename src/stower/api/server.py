@@ -12,6 +12,7 @@ from stower.api import (
     custom_definitions,
     deletion,
     discovery,
+    health,
     patch_requests,
     reads,
     subresources,
@@ -43,10 +44,6 @@ SYSTEM_CLASSES: Final = (
     ("system-node-critical", 2_000_001_000,
      "Used for system critical pods that must not be moved from their current node."),
 )  # fmt: skip
-HEALTH: Final = ("/healthz", "/livez", "/readyz")
-NOTHING_HERE: Final = Response(
-    404, [b"404 page not found\n"], content_type="text/plain; charset=utf-8"
-)
 
 
 # What carries out a verb on a stored resource.
@@ -202,12 +199,12 @@ class Api:
         if info.is_resource:
             return self._resource(request, info)
         path = info.path.rstrip("/") or "/"
-        return self._other(request, path, path[1:].split("/")) or NOTHING_HERE
+        return self._other(request, path, path[1:].split("/")) or health.NOTHING_HERE
 
     def _other(self, request: Request, path: str, parts: list[str]) -> Response | None:
         """Answers a request that is not for a resource. Raises ApiError 404 or 405."""
-        if path in HEALTH or path.startswith(tuple(f"{h}/" for h in HEALTH)):
-            return Response(200, [b"ok"], content_type="text/plain; charset=utf-8")
+        if health.is_health(path):
+            return health.answer_health(request, path)
         if path == "/version":
             _only_get(request)
             return discovery.version(self.registry)
@@ -242,7 +239,7 @@ class Api:
     def _resource(self, request: Request, info: RequestInfo) -> Response | Watch:
         """Carries out the verb of a request for a resource of a served group."""
         if info.group not in self.registry.groups:
-            return NOTHING_HERE
+            return health.NOTHING_HERE
         resource = self.registry.find(info.group, info.version, info.resource)
         if info.version not in self.registry.groups[info.group]:
             raise no_such_path(info.group, info.version)

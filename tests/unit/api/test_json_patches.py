@@ -64,7 +64,7 @@ def test_the_kind_may_be_left_out(client: Client) -> None:
 
 
 @pytest.mark.parametrize(("patch", "why"), [
-    ({"kind": "Secret"}, "converting (v1.Secret) to (core.ConfigMap): unknown conversion"),
+    ({"kind": "Pod"}, "converting (v1.Pod) to (core.ConfigMap): unknown conversion"),
     ({"kind": "Thing"}, 'no kind "Thing" is registered for version "v1" in scheme '),
 ])  # fmt: skip
 def test_other_kinds_are_refused(client: Client, patch: Any, why: str) -> None:
