@@ -23,7 +23,6 @@ from stower.api.context import Context
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.identifiers import Identifiers
 from stower.api.impersonation import Headers, impersonate
-from stower.api.kubernetes_service import kubernetes_service, kubernetes_slice
 from stower.api.rbac import BOOTSTRAP, Rbac
 from stower.api.rbac import GROUP as RBAC
 from stower.api.registry import Registry
@@ -143,16 +142,6 @@ class Api:
             if item["metadata"]["name"] not in self.store.collection((RBAC, plural)).records:
                 body = {"apiVersion": f"{RBAC}/v1", **item}
                 self._make(f"/apis/{RBAC}/v1/{plural}", body, now_ns)
-
-    def publish(self, address: str, port: int, now_ns: int) -> None:
-        """Has the Service default/kubernetes and its EndpointSlice lead to this address. Source:
-        pkg/controlplane/controller/kubernetesservice, pkg/controlplane/reconcilers."""
-        services = "/api/v1/namespaces/default/services"
-        self._ask("POST", services, kubernetes_service(port), now_ns)  # 409 where it is there
-        slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
-        body = kubernetes_slice(address, port)
-        if self._ask("POST", slices, body, now_ns).status == 409:
-            self._ask("PUT", f"{slices}/kubernetes", body, now_ns)
 
     def _ask(self, method: str, path: str, body: Object, now_ns: int) -> Response:
         request = Request(method, path, now_ns, body=encode(body), user=SERVER, user_agent="stower")

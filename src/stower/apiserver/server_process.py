@@ -8,7 +8,7 @@ import logging
 import resource
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 import yaml
 
 from stower.api.expiry import EventExpiry
+from stower.api.kubernetes_service import INTERVAL_S, KubernetesService
 from stower.api.server import Api
 from stower.api.store import LARGE_OBJECTS_BYTES
 from stower.apiserver.audit import Audit
@@ -134,11 +135,37 @@ def _ignore_lost_clients(loop: asyncio.AbstractEventLoop, context: dict[str, Any
         loop.default_exception_handler(context)
 
 
-def _publish(api: Api, committer: Committer, host: str, name: tuple[str, int]) -> str:
-    """Tells objects where the server listens, by the name of its socket; returns its URL."""
+def _publish(api: Api, committer: Committer, name: tuple[str, int]) -> KubernetesService:
+    """Writes where the server listens, by the name of its socket."""
     address, port = name[:2]
-    api.publish(address, port, time.time_ns())
+    service = KubernetesService(api, address, port)
+    service.reconcile(time.time_ns())
     committer.on_write()
+    return service
+
+
+async def _keep_service(service: KubernetesService, committer: Committer) -> None:
+    while True:
+        await asyncio.sleep(INTERVAL_S)
+        try:
+            service.reconcile(time.time_ns())
+        except Exception:  # the next look may fare better
+            log.exception("cannot restore the Service default/kubernetes")
+        committer.on_write()
+
+
+@contextlib.asynccontextmanager
+async def _in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs what has no end for as long as the block lasts."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _url(host: str, port: int) -> str:
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
@@ -195,17 +222,19 @@ async def run_server(options: Options) -> AsyncIterator[RunningServer]:
             ssl_handshake_timeout=HANDSHAKE_SECONDS,
             ssl_shutdown_timeout=2,
         )
-        expiring = None
         try:
-            url = _publish(api, committer, options.host, server.sockets[0].getsockname())
+            name = server.sockets[0].getsockname()
+            service = _publish(api, committer, name)
+            url = _url(options.host, name[1])
             kubeconfig = options.kubeconfig or folder / "kubeconfig"
             write_kubeconfig(kubeconfig, folder / "pki", url, token)
-            expiring = asyncio.create_task(_expire_events(api, committer, options.event_ttl_s))
-            async with swept_by_the_clock():
+            upkeep = _in_background(
+                _expire_events(api, committer, options.event_ttl_s),
+                _keep_service(service, committer),
+            )
+            async with swept_by_the_clock(), upkeep:
                 yield RunningServer(api, handler, url, kubeconfig, count)
         finally:
-            if expiring is not None:
-                expiring.cancel()
             await stop_accepting(server)
             server.close()
             handler.close()

@@ -42,10 +42,13 @@ def test_objects_and_credentials_survive_a_restart(tmp_path: Path) -> None:
         assert authority[0] == authority[1]
 
 
-def test_the_service_of_the_server_leads_to_where_it_listens(tmp_path: Path) -> None:
+def test_the_service_of_the_server_leads_to_where_it_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     services = "/api/v1/namespaces/default/services/kubernetes"
     slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
     made = set()
+    monkeypatch.setattr(server_process, "INTERVAL_S", 0.05)
     for _ in range(2):
         with in_thread(Options(tmp_path / "state")) as (server, client):
             service = client.call("GET", services)[1]
@@ -56,6 +59,8 @@ def test_the_service_of_the_server_leads_to_where_it_listens(tmp_path: Path) -> 
             found = client.call("GET", slices)[1]
             address, port = found["endpoints"][0]["addresses"][0], found["ports"][0]["port"]
             assert server.url == f"https://{address}:{port}"
+            assert 200 == client.call("DELETE", slices)[0]
+            until(client, slices.rpartition("/")[0], lambda found: "kubernetes" in found)
     assert 1 == len(made)
 
 
