@@ -11,6 +11,7 @@ getPhase).
 from collections.abc import Mapping
 from typing import Final
 
+from stower.controllers.moments import ExactTime
 from stower.controllers.objects import Object
 from stower.controllers.played import AT_ONCE, Play
 from stower.controllers.pod_status import (
@@ -22,7 +23,7 @@ from stower.controllers.pod_status import (
     terminated,
     unready,
 )
-from stower.model.times import time_ns, time_text
+from stower.model.times import time_text
 
 KILLED: Final = 137  # 128 + SIGKILL
 TERMINATED: Final = 143  # 128 + SIGTERM
@@ -67,12 +68,12 @@ def begin(pod: Object, node: Object, plays: Mapping[str, Play], now_ns: int) -> 
 
 
 def advance(
-    pod: Object, node: Object, plays: Mapping[str, Play], now_ns: int
+    pod: Object, node: Object, plays: Mapping[str, Play], exact: ExactTime, now_ns: int
 ) -> tuple[Object | None, int | None]:
     """What changes in the status now, None for nothing; and when something changes by itself."""
     if not is_initialized(pod):
-        return _initialize(pod, node, plays, now_ns)
-    inits, wake_ns = _step_sidecars(pod, plays, now_ns)
+        return _initialize(pod, node, plays, exact, now_ns)
+    inits, wake_ns = _step_sidecars(pod, plays, exact, now_ns)
     statuses = pod["status"].get("containerStatuses") or []
     new, ended, failed = [], 0, False
     specs = {c["name"]: c for c in pod["spec"]["containers"]}
@@ -81,7 +82,7 @@ def advance(
         if spec is None:
             new.append(status)
             continue
-        status, due_ns = _step(pod, status, spec, plays[spec["name"]], now_ns)
+        status, due_ns = _step(pod, status, spec, plays[spec["name"]], exact, now_ns)
         new.append(status)
         wake_ns = _sooner(wake_ns, due_ns)
         done = (status.get("state") or {}).get("terminated")
@@ -108,7 +109,7 @@ def kill(pod: Object, now_ns: int, code: int = KILLED) -> Object:
 
 
 def _initialize(
-    pod: Object, node: Object, plays: Mapping[str, Play], now_ns: int
+    pod: Object, node: Object, plays: Mapping[str, Play], exact: ExactTime, now_ns: int
 ) -> tuple[Object | None, int | None]:
     now = time_text(now_ns)
     inits = list(pod["status"].get("initContainerStatuses") or ())
@@ -120,7 +121,7 @@ def _initialize(
             status = {**status, "state": {"running": {"startedAt": now}, "waiting": None}}
             if is_sidecar(spec):
                 status = {**status, "ready": True, "started": True}
-        inits[i], due_ns = _step(pod, status, spec, plays[spec["name"]], now_ns)
+        inits[i], due_ns = _step(pod, status, spec, plays[spec["name"]], exact, now_ns)
         done = (inits[i].get("state") or {}).get("terminated")
         if done and done.get("exitCode"):
             return _failed_init(pod, inits, now_ns), None
@@ -146,7 +147,7 @@ def _failed_init(pod: Object, inits: list[Object], now_ns: int) -> Object:
 
 
 def _step_sidecars(
-    pod: Object, plays: Mapping[str, Play], now_ns: int
+    pod: Object, plays: Mapping[str, Play], exact: ExactTime, now_ns: int
 ) -> tuple[list[Object], int | None]:
     inits = list(pod["status"].get("initContainerStatuses") or ())
     wake_ns: int | None = None
@@ -154,13 +155,13 @@ def _step_sidecars(
     for i, status in enumerate(inits):
         spec = specs.get(status["name"])
         if spec is not None:
-            inits[i], due_ns = _step(pod, status, spec, plays[spec["name"]], now_ns)
+            inits[i], due_ns = _step(pod, status, spec, plays[spec["name"]], exact, now_ns)
             wake_ns = _sooner(wake_ns, due_ns)
     return inits, wake_ns
 
 
 def _step(
-    pod: Object, status: Object, spec: Object, play: Play, now_ns: int
+    pod: Object, status: Object, spec: Object, play: Play, exact: ExactTime, now_ns: int
 ) -> tuple[Object, int | None]:
     """A container's status as of now, and when it changes by itself."""
     now = time_text(now_ns)
@@ -168,14 +169,14 @@ def _step(
         state = status.get("state") or {}
         if (state.get("waiting") or {}).get("reason") == BACK_OFF:
             ended = status["lastState"]["terminated"]
-            due_ns = (time_ns(ended.get("finishedAt")) or 0) + restart_pause_ns(status)
+            due_ns = exact(ended.get("finishedAt")) + restart_pause_ns(status)
             if due_ns > now_ns:
                 return status, due_ns
             status = _run_again(status, ended, spec, now)
         elif state.get("running"):
             if play.after_ns is None:
                 return status, None
-            due_ns = (time_ns(state["running"].get("startedAt")) or 0) + play.after_ns
+            due_ns = exact(state["running"].get("startedAt")) + play.after_ns
             if due_ns > now_ns:
                 return status, due_ns
             if not _runs_again(pod, spec, play.code):

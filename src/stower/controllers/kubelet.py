@@ -27,6 +27,7 @@ from stower.controllers.claims import (
 from stower.controllers.cluster import Cluster
 from stower.controllers.containers import KILLED, TERMINATED, advance, begin, kill
 from stower.controllers.images import Images
+from stower.controllers.moments import Moments
 from stower.controllers.node_status import LEASES, NodeStatuses
 from stower.controllers.objects import (
     Object,
@@ -77,6 +78,8 @@ class Kubelets(BaseController):
         self._images = Images(cluster)
         self._nodes = NodeStatuses(cluster, self._images, version)
         self._allocations = Allocations()
+        self._moments = Moments()
+        self._ending_since: dict[str, int] = {}  # uid of the pod: when its deletion was seen
         self._seen_since: dict[str, int] = {}  # uid of the pod: when nothing was in its way
         self._unprepared: dict[str, tuple[int, str]] = {}  # uid: since when, and what was told
 
@@ -111,7 +114,9 @@ class Kubelets(BaseController):
     def _forget(self, pod: Object) -> None:
         uid = uid_of(pod)
         self._seen_since.pop(uid, None)
+        self._ending_since.pop(uid, None)
         self._unprepared.pop(uid, None)
+        self._moments.forget(pod)
         self._images.forget(pod)
         self._allocations.release(pod)
 
@@ -148,11 +153,14 @@ class Kubelets(BaseController):
             self._run(node, pod, todo)
 
     def _stop(self, pod: Object, todo: ReconcileResult) -> None:
-        """After the time that it takes, but not after its deletionTimestamp."""
+        """After the time that it takes, but not after its grace period, which begins when the
+        deletion is seen: within the second of the deletion, wherever that was not seen."""
         due_ns = time_ns(pod["metadata"]["deletionTimestamp"]) or 0
         grace_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
+        since_ns = min(todo.now_ns, due_ns - grace_s * SECOND_NS + SECOND_NS)
+        since_ns = self._ending_since.setdefault(uid_of(pod), since_ns)
         takes_s = max((seconds_of(pod, STOP) or 0.0) + _pre_stop_seconds(pod), 0.0)
-        stops_ns = min(due_ns, due_ns - grace_s * SECOND_NS + round(takes_s * SECOND_NS))
+        stops_ns = since_ns + min(grace_s * SECOND_NS, round(takes_s * SECOND_NS))
         if has_begun(pod) and stops_ns > todo.now_ns:
             todo.requeue_at(stops_ns)
         elif has_begun(pod) and pod["metadata"].get("finalizers"):
@@ -195,6 +203,7 @@ class Kubelets(BaseController):
         if due_ns <= todo.now_ns:
             self._seen_since.pop(uid, None)
             own = self._allocations.as_admitted(pod)
+            self._moments.note(pod, todo.now_ns)
             todo.patch(
                 "pods", pod, {"status": begin(own, node, plays_of(pod), todo.now_ns)}, "status"
             )
@@ -239,10 +248,11 @@ class Kubelets(BaseController):
                 todo.patch("pods", pod, {"status": status}, "status")
                 return
             todo.requeue_at(due_ns)
-        changed, wake_ns = advance(pod, node, plays_of(pod), todo.now_ns)
+        changed, wake_ns = advance(pod, node, plays_of(pod), self._moments.of(pod), todo.now_ns)
         if wake_ns is not None:
             todo.requeue_at(wake_ns)
         if changed is not None:
+            self._moments.note(pod, todo.now_ns)
             todo.patch("pods", pod, {"status": changed}, "status")
             return
         if phase(pod) == "Pending":
