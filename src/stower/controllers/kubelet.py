@@ -39,7 +39,14 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.played import faults_of, play_of_words, plays_of, seconds_of
-from stower.controllers.pod_status import has_begun, readiness, resized, resources, waiting
+from stower.controllers.pod_status import (
+    has_begun,
+    pod_condition,
+    readiness,
+    resized,
+    resources,
+    waiting,
+)
 from stower.controllers.pods import claims_of, condition, is_finished, phase
 from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.times import SECOND_NS, time_ns, time_text
@@ -144,13 +151,27 @@ class Kubelets(BaseController):
             if is_ending(pod):
                 _delete_pod(pod, todo)
             self._allocations.release(pod)
-        elif is_ending(pod):
+            return
+        if is_ending(pod):
             self._stop(pod, todo)
         elif not has_begun(pod):
             self._start(seen, node, pod, todo)
         else:
             self._allocations.hold(node, pod)
             self._run(node, pod, todo)
+        if not todo.calls and _is_outdated(pod):
+            self._report(pod, {}, todo)
+
+    def _report(self, pod: Object, status: Object, todo: ReconcileResult) -> None:
+        """Writes what changes in the pod's status, and which generation of the pod it is about."""
+        self._moments.note(pod, todo.now_ns)
+        status = {"observedGeneration": pod["metadata"].get("generation", 0), **status}
+        scheduled = condition(pod, "PodScheduled") or {}
+        if "conditions" in status and scheduled.get("status") != "True":
+            # The pod was created with its node.
+            scheduled = pod_condition(pod, "PodScheduled", "True", time_text(todo.now_ns))
+            status["conditions"] = [scheduled, *status["conditions"]]
+        todo.patch("pods", pod, {"status": status}, "status")
 
     def _stop(self, pod: Object, todo: ReconcileResult) -> None:
         """After the time that it takes, but not after its grace period, which begins when the
@@ -166,7 +187,7 @@ class Kubelets(BaseController):
         elif has_begun(pod) and pod["metadata"].get("finalizers"):
             # Somebody waits to see how it ended, as the controller of Jobs does.
             code = KILLED if takes_s > grace_s else TERMINATED
-            todo.patch("pods", pod, {"status": kill(pod, todo.now_ns, code)}, "status")
+            self._report(pod, kill(pod, todo.now_ns, code), todo)
         else:
             _delete_pod(pod, todo)
 
@@ -179,7 +200,7 @@ class Kubelets(BaseController):
             status = {"phase": "Failed", "reason": rejected.reason,
                       "message": f"Pod was rejected: {rejected.message}",
                       "startTime": time_text(todo.now_ns)}  # fmt: skip
-            todo.patch("pods", pod, {"status": status}, "status")
+            self._report(pod, status, todo)
             return
         if not all(_is_bound(seen.get("persistentvolumeclaims", c)) for c in claims_of(pod)):
             return  # its volumes are not there; the claim wakes us
@@ -189,7 +210,7 @@ class Kubelets(BaseController):
         if missing:
             status = waiting(pod, node, todo.now_ns, missing)
             if _waits(pod["status"]) != _waits(status):
-                todo.patch("pods", pod, {"status": status}, "status")
+                self._report(pod, status, todo)
             return
         if uid not in self._seen_since:
             self._seen_since[uid] = todo.now_ns
@@ -203,14 +224,11 @@ class Kubelets(BaseController):
         if due_ns <= todo.now_ns:
             self._seen_since.pop(uid, None)
             own = self._allocations.as_admitted(pod)
-            self._moments.note(pod, todo.now_ns)
-            todo.patch(
-                "pods", pod, {"status": begin(own, node, plays_of(pod), todo.now_ns)}, "status"
-            )
+            self._report(pod, begin(own, node, plays_of(pod), todo.now_ns), todo)
             return
         todo.requeue_at(due_ns)
         if due_ns - todo.now_ns > SHOW_WAITING_NS and "startTime" not in pod["status"]:
-            todo.patch("pods", pod, {"status": waiting(pod, node, todo.now_ns)}, "status")
+            self._report(pod, waiting(pod, node, todo.now_ns), todo)
 
     def _prepare(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> bool:
         """Whether all that it claims is allocated, and reserved for it."""
@@ -232,7 +250,7 @@ class Kubelets(BaseController):
             text = f"Failed to prepare dynamic resources: prepare dynamic resources: {why}"
             todo.warn(pod, UNPREPARED, text, self.name)
         if "startTime" not in pod["status"]:
-            todo.patch("pods", pod, {"status": waiting(pod, node, todo.now_ns)}, "status")
+            self._report(pod, waiting(pod, node, todo.now_ns), todo)
         return False
 
     # Running
@@ -245,22 +263,21 @@ class Kubelets(BaseController):
                 text = "Pod was active on the node longer than the specified deadline"
                 late = {"reason": "DeadlineExceeded", "message": text}
                 status = {**kill(pod, todo.now_ns), **late}
-                todo.patch("pods", pod, {"status": status}, "status")
+                self._report(pod, status, todo)
                 return
             todo.requeue_at(due_ns)
         changed, wake_ns = advance(pod, node, plays_of(pod), self._moments.of(pod), todo.now_ns)
         if wake_ns is not None:
             todo.requeue_at(wake_ns)
         if changed is not None:
-            self._moments.note(pod, todo.now_ns)
-            todo.patch("pods", pod, {"status": changed}, "status")
+            self._report(pod, changed, todo)
             return
         if phase(pod) == "Pending":
             return
         is_contained = (condition(pod, "ContainersReady") or {}).get("status") == "True"
         ready = readiness(pod, time_text(todo.now_ns), is_contained)
         if ready["status"] != (condition(pod, "Ready") or {}).get("status"):
-            todo.patch("pods", pod, {"status": {"conditions": [ready]}}, "status")
+            self._report(pod, {"conditions": [ready]}, todo)
             return
         self._resize(node, pod, todo)
 
@@ -278,7 +295,7 @@ class Kubelets(BaseController):
         if not differ:
             if pending is not None:
                 gone = {"$patch": "delete", "type": "PodResizePending"}
-                todo.patch("pods", pod, {"status": {"conditions": [gone]}}, "status")
+                self._report(pod, {"conditions": [gone]}, todo)
             return
         wanted = {c["name"]: c for c in differ}
         why = self._allocations.resize(node, pod)
@@ -287,7 +304,7 @@ class Kubelets(BaseController):
                     "message": why[1], "observedGeneration": generation}  # fmt: skip
             if any((pending or {}).get(k) != v for k, v in made.items()):
                 made["lastTransitionTime"] = time_text(todo.now_ns)
-                todo.patch("pods", pod, {"status": {"conditions": [made]}}, "status")
+                self._report(pod, {"conditions": [made]}, todo)
             todo.requeue_at(todo.now_ns + RETRY_NS)  # room may have come
             return
         # The list is one value: what is not in it is gone.
@@ -297,10 +314,16 @@ class Kubelets(BaseController):
             else status
             for status in pod["status"]["containerStatuses"]
         ]
-        status: Object = {"containerStatuses": new, "observedGeneration": generation}
+        status: Object = {"containerStatuses": new}
         if pending is not None:
             status["conditions"] = [{"$patch": "delete", "type": "PodResizePending"}]
-        todo.patch("pods", pod, {"status": status}, "status")
+        self._report(pod, status, todo)
+
+
+def _is_outdated(pod: Object) -> bool:
+    """Whether the status that a kubelet has written is about an earlier generation of the pod."""
+    seen = pod["status"].get("observedGeneration")
+    return seen is not None and seen != pod["metadata"].get("generation", 0)
 
 
 def _pre_stop_seconds(pod: Object) -> float:

@@ -107,7 +107,6 @@ def running(pod: Object, node: Object, now_ns: int) -> Object:
     state = {"running": {"startedAt": now}, "waiting": None}
     status: Object = {
         "phase": "Running",
-        "observedGeneration": pod["metadata"].get("generation", 0),
         "startTime": pod["status"].get("startTime") or now,
         "conditions": [
             *(pod_condition(pod, type, "True", now) for type in types),

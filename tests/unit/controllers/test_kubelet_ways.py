@@ -6,6 +6,8 @@ from typing import Any
 from stower.controllers.runtime import STRATEGIC
 from tests.unit.controllers.cluster import Cluster, Object, pools
 
+SLOW: Object = {"lifecycle": {"preStop": {"sleep": {"seconds": 10}}}}
+
 
 def pod(name: str, cpu: str = "1", **spec: Any) -> Object:
     container = {"name": "c", "image": "busy", "resources": {"requests": {"cpu": cpu}}}
@@ -219,3 +221,51 @@ def test_what_containers_do_not_do_is_said_in_one_sentence() -> None:
     assert (400, "pod waits does not have a host assigned") == (code, answer["message"])
     code, answer = cluster.ask("GET", "/api/v1/namespaces/default/pods/waits/log")
     assert (204, {}) == (code, answer), "nothing was written yet"
+
+
+def test_the_status_has_seen_each_generation_of_the_pod() -> None:
+    cluster = Cluster(pools(1))
+
+    def seen() -> tuple[int, int]:
+        found = cluster.one("pods", "a")
+        return found["metadata"]["generation"], found["status"].get("observedGeneration")
+
+    cluster.create("pods", pod("a", container=SLOW))
+    cluster.advance(5)
+    assert (1, 1) == seen()
+    resize(cluster, "a", "30")
+    assert (2, 2) == seen(), "although it never can be"
+    cluster.patch("pods", "a", {"spec": {"activeDeadlineSeconds": 3_000}})
+    assert (3, 3) == seen()
+    cluster.patch("pods", "a", {"metadata": {"labels": {"x": "y"}}})
+    assert (3, 3) == seen()
+    cluster.delete("pods", "a")
+    assert (4, 4) == seen(), "while it ends"
+
+
+def test_pods_that_wait_or_are_rejected_have_been_seen_too() -> None:
+    document = {**pools(1), "images": [{"name": "broken:1", "pullable": False}]}
+    cluster = Cluster(document)
+    cluster.create("pods", pod("a", container={"image": "broken:1"}))
+    cluster.create("pods", pod("large", "9", nodeName="node-1"))
+    cluster.advance(5)
+    cluster.patch("pods", "a", {"spec": {"activeDeadlineSeconds": 3_000}})
+    found = {n: p["status"]["observedGeneration"] for n, p in cluster.all("pods").items()}
+    assert {"a": 2, "large": 1} == found
+
+
+def test_a_pod_that_was_created_with_its_node_is_scheduled() -> None:
+    document = {**pools(1), "images": [{"name": "broken:1", "pullable": False}]}
+    cluster = Cluster(document, scheduler=False)
+    cluster.create("pods", pod("runs", nodeName="node-1"))
+    cluster.create("pods", pod("waits", nodeName="node-1", container={"image": "broken:1"}))
+    cluster.create("pods", pod("large", "9", nodeName="node-1"))
+    cluster.advance(5)
+    for name, found in cluster.all("pods").items():
+        told = {c["type"]: c for c in found["status"].get("conditions") or ()}
+        if name == "large":
+            assert {} == told
+            continue
+        scheduled = told["PodScheduled"]
+        assert {"type", "status", "lastTransitionTime"} <= scheduled.keys()
+        assert ("True", None) == (scheduled["status"], scheduled.get("reason"))
