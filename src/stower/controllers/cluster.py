@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.controllers.image_names import full_name
 from stower.controllers.objects import Object
 from stower.framework.args import Args, convert
 from stower.model.errors import InvalidObject
@@ -80,13 +81,14 @@ class Cluster(Args, frozen=True, rename="camel"):
 
     @property
     def unpullable(self) -> frozenset[str]:
-        """Images that no node can pull."""
-        return frozenset(image.name for image in self.images if not image.pullable)
+        """The full names of images that no node can pull."""
+        return frozenset(full_name(image.name) for image in self.images if not image.pullable)
 
     def image_bytes(self, name: str) -> int:
         """The size of an image."""
+        wanted = full_name(name)
         for image in self.images:
-            if image.name == name:
+            if full_name(image.name) == wanted:
                 return _bytes(image.size)
         return _bytes(self.image_size)
 

@@ -6,10 +6,11 @@ failed) starts again after a restart, as on a rebooted machine.
 Source: pkg/kubelet/images (image_manager.go).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stower.controllers.cluster import Cluster
+from stower.controllers.image_names import full_name
 from stower.controllers.objects import Object, name_of, uid_of
 from stower.controllers.runtime import ReconcileResult
 from stower.model.times import SECOND_NS
@@ -29,7 +30,8 @@ class Images:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._unpullable = cluster.unpullable
-        self._pulled: dict[str, dict[str, int]] = {}  # node: image: when it is there
+        # By node and full name: the name that a pod gave, and when the image is there.
+        self._pulled: dict[str, dict[str, tuple[str, int]]] = {}
         self._failed: dict[str, tuple[int, int]] = {}  # uid of the pod: how often, the last time
 
     def forget(self, pod: Object) -> None:
@@ -41,55 +43,61 @@ class Images:
         listed = list((node.get("status") or {}).get("images") or ())
         known = _names(node)
         pulled = self._pulled.get(name_of(node), {})
-        new = [image for image, at_ns in pulled.items() if at_ns <= todo.now_ns]
-        for image in new:
-            if image in known:
-                del pulled[image]
-        new = [image for image in new if image not in known]
-        for at_ns in pulled.values():
+        done = {key: name for key, (name, at_ns) in pulled.items() if at_ns <= todo.now_ns}
+        for key in done:
+            if key in known:
+                del pulled[key]
+        new = [name for key, name in done.items() if key not in known]
+        for _, at_ns in pulled.values():
             if at_ns > todo.now_ns:
                 todo.requeue_at(at_ns)
         if not new:
             return None
         return listed + [{"names": [i], "sizeBytes": self._cluster.image_bytes(i)} for i in new]
 
-    def pull(self, node: Object, pod: Object, todo: ReconcileResult) -> int:
-        """When the pod's last image is on the node, in ns; 0 where all are."""
+    def pull(self, node: Object, containers: Sequence[Object], todo: ReconcileResult) -> int:
+        """When the last image of the containers is on the node, in ns; 0 where all are."""
         known = _names(node)
         pulled = self._pulled.setdefault(name_of(node), {})
         done_ns = 0
-        for container in _containers(pod):
+        for container in containers:
             image = container.get("image") or ""
-            if image in known:
+            key = full_name(image)
+            if key in known:
                 continue
-            if image not in pulled:
+            if key not in pulled:
                 takes_ns = self._cluster.image_bytes(image) * SECOND_NS // self._cluster.pull_rate
-                pulled[image] = max(todo.now_ns, *pulled.values(), 0) + takes_ns
-            done_ns = max(done_ns, pulled[image])
+                free_ns = max(todo.now_ns, *(at_ns for _, at_ns in pulled.values()), 0)
+                pulled[key] = image, free_ns + takes_ns
+            done_ns = max(done_ns, pulled[key][1])
         if done_ns:
             # The node is told to list them when they are there.
             todo.requeue_key_at(f"node/{name_of(node)}", done_ns)
         return done_ns
 
     def missing(
-        self, node: Object, pod: Object, todo: ReconcileResult, component: str
+        self,
+        node: Object,
+        pod: Object,
+        containers: Sequence[Object],
+        todo: ReconcileResult,
+        component: str,
     ) -> dict[str, Object]:
         """By container, what it waits for whose image never comes, as its status says it. Events
         tell it once for each attempt."""
-        unpullable = self._cluster.unpullable
-        if not unpullable and not any(
-            c.get("imagePullPolicy") == "Never" for c in _containers(pod)
+        if not self._unpullable and not any(
+            c.get("imagePullPolicy") == "Never" for c in containers
         ):
             return {}
         known, found, refused = _names(node), {}, []
-        for container in _containers(pod):
+        for container in containers:
             image = container.get("image") or ""
-            if image in known:
+            if full_name(image) in known:
                 continue
             if container.get("imagePullPolicy") == "Never":
                 text = f'Container image "{image}" is not present with pull policy of Never'
                 found[container["name"]] = {"reason": NEVER, "message": text}
-            elif image in self._unpullable:
+            elif full_name(image) in self._unpullable:
                 refused.append((container["name"], image))
         if refused:
             found |= dict(self._attempt(pod, refused, todo, component))
@@ -119,10 +127,12 @@ class Images:
                 yield name, {"reason": BACK_OFF, "message": text}
 
 
-def _names(node: Object) -> set[str]:
-    listed = (node.get("status") or {}).get("images") or ()
-    return {name for image in listed for name in image.get("names") or ()}
-
-
-def _containers(pod: Object) -> tuple[Object, ...]:
+def containers_of(pod: Object) -> tuple[Object, ...]:
+    """The containers that a pod is created with."""
     return (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"])
+
+
+def _names(node: Object) -> set[str]:
+    """The full names of the node's images."""
+    listed = (node.get("status") or {}).get("images") or ()
+    return {full_name(name) for image in listed for name in image.get("names") or ()}

@@ -26,7 +26,7 @@ from stower.controllers.claims import (
 )
 from stower.controllers.cluster import Cluster
 from stower.controllers.containers import KILLED, TERMINATED, advance, begin, kill
-from stower.controllers.images import Images
+from stower.controllers.images import Images, containers_of
 from stower.controllers.moments import Moments
 from stower.controllers.node_status import LEASES, NodeStatuses
 from stower.controllers.objects import (
@@ -206,7 +206,7 @@ class Kubelets(BaseController):
             return  # its volumes are not there; the claim wakes us
         if not self._prepare(seen, node, pod, todo):
             return  # its devices are not there; the claim wakes us
-        missing = self._images.missing(node, pod, todo, self.name)
+        missing = self._images.missing(node, pod, containers_of(pod), todo, self.name)
         if missing:
             status = waiting(pod, node, todo.now_ns, missing)
             if _waits(pod["status"]) != _waits(status):
@@ -217,7 +217,7 @@ class Kubelets(BaseController):
             for fault in faults_of(pod):
                 todo.warn(pod, UNPLAYABLE, fault, self.name)
         since_ns = self._seen_since[uid]
-        pulled_ns = self._images.pull(node, pod, todo)
+        pulled_ns = self._images.pull(node, containers_of(pod), todo)
         takes_s = seconds_of(pod, START)
         takes_s = self._cluster.start_seconds if takes_s is None else takes_s
         due_ns = max(pulled_ns, since_ns) + round(takes_s * SECOND_NS)
