@@ -22,6 +22,7 @@ TELLS_NS: Final = SECOND_NS
 PULL: Final = "ErrImagePull"
 BACK_OFF: Final = "ImagePullBackOff"
 NEVER: Final = "ErrImageNeverPull"
+CREATING: Final = "ContainerCreating"
 
 
 class Images:
@@ -101,6 +102,26 @@ class Images:
                 refused.append((container["name"], image))
         if refused:
             found |= dict(self._attempt(pod, refused, todo, component))
+        return found
+
+    def awaited(
+        self,
+        node: Object,
+        pod: Object,
+        containers: Sequence[Object],
+        todo: ReconcileResult,
+        component: str,
+    ) -> dict[str, Object]:
+        """By container of a pod that runs, what it waits for whose image is not there yet, as its
+        status says it. Pulls the images."""
+        found = self.missing(node, pod, containers, todo, component)
+        for container in containers:
+            if container["name"] in found:
+                continue
+            done_ns = self.pull(node, (container,), todo)
+            if done_ns > todo.now_ns:
+                todo.requeue_at(done_ns)
+                found[container["name"]] = {"reason": CREATING}
         return found
 
     def _attempt(

@@ -25,7 +25,16 @@ from stower.controllers.claims import (
     is_group,
 )
 from stower.controllers.cluster import Cluster
-from stower.controllers.containers import KILLED, TERMINATED, advance, begin, kill
+from stower.controllers.containers import (
+    KILLED,
+    TERMINATED,
+    advance,
+    begin,
+    is_running,
+    kill,
+    status_of,
+    unstarted,
+)
 from stower.controllers.images import Images, containers_of
 from stower.controllers.moments import Moments
 from stower.controllers.node_status import LEASES, NodeStatuses
@@ -266,7 +275,13 @@ class Kubelets(BaseController):
                 self._report(pod, status, todo)
                 return
             todo.requeue_at(due_ns)
-        changed, wake_ns = advance(pod, node, plays_of(pod), self._moments.of(pod), todo.now_ns)
+        new = unstarted(pod)
+        for name in (c["name"] for c in new if is_running(status_of(pod, c["name"]))):
+            text = f"Container {name} definition changed, will be restarted"
+            todo.event("pods", pod, "Normal", "Killing", text, self.name, awaited=False)
+        awaited = self._images.awaited(node, pod, new, todo, self.name) if new else {}
+        exact = self._moments.of(pod, todo.now_ns)
+        changed, wake_ns = advance(pod, node, plays_of(pod), exact, todo.now_ns, awaited)
         if wake_ns is not None:
             todo.requeue_at(wake_ns)
         if changed is not None:

@@ -32,14 +32,15 @@ class Moments:
         """Forgets a pod."""
         self._by_pod.pop(uid_of(pod), None)
 
-    def of(self, pod: Object) -> ExactTime:
-        """Returns what gives the exact time, in ns, of one that the pod's status gives."""
+    def of(self, pod: Object, now_ns: int) -> ExactTime:
+        """Returns what gives the exact time, in ns, of one that the pod's status gives or will
+        give when what happens now is written."""
         own = self._by_pod.get(uid_of(pod), {})
 
         def exact(text: str | None) -> int:
             at_ns = time_ns(text)
             if at_ns is None:
                 return 0
-            return own.get(at_ns // SECOND_NS, at_ns + SECOND_NS)
+            return own.get(at_ns // SECOND_NS, min(at_ns + SECOND_NS, now_ns))
 
         return exact

@@ -60,6 +60,8 @@ def plays_of(pod: Object) -> dict[str, Play]:
     for container in pod["spec"]["containers"]:
         own = _told(told, container) or whole or _of_command(container)
         found[container["name"]] = own or ENDLESS
+    for container in pod["spec"].get("ephemeralContainers") or ():
+        found[container["name"]] = _told(told, container) or _of_command(container) or ENDLESS
     return found
 
 

@@ -80,6 +80,17 @@ def container_status(container: Object, state: Object, ready: bool) -> Object:
     return made
 
 
+def ephemeral_status(pod: Object, container: Object, state: Object) -> Object:
+    """The status of an ephemeral container, which is never ready."""
+    made = container_status(container, state, False)
+    del made["started"]
+    return made if "waiting" in state else {**made, "containerID": _container_id(pod, container)}
+
+
+def _container_id(pod: Object, container: Object) -> str:
+    return f"stower://{hash_of([uid_of(pod), container['name']])}"
+
+
 def unready(names: Sequence[str]) -> str:
     """What the conditions say where these containers are not ready."""
     return f"containers with unready status: [{' '.join(names)}]"
@@ -115,7 +126,7 @@ def running(pod: Object, node: Object, now_ns: int) -> Object:
         "containerStatuses": [
             {
                 **container_status(c, state, True),
-                "containerID": f"stower://{hash_of([uid_of(pod), c['name']])}",
+                "containerID": _container_id(pod, c),
             }
             for c in pod["spec"]["containers"]
         ],
