@@ -35,12 +35,28 @@ from stower.model.storage_class import OWN_PROVISIONER, default_class
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+# On claims: external provisioners look at the first, older ones at the second.
+PROVISIONERS: Final = (
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.beta.kubernetes.io/storage-provisioner",
+)
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
 VOLUME_PROTECTION: Final = "kubernetes.io/pv-protection"
 HOSTNAME: Final = "kubernetes.io/hostname"
 CLAIMS: Final = "persistentvolumeclaims"
 VOLUMES: Final = "persistentvolumes"
+IN_TREE: Final = "kubernetes.io/"
+# What became of the plugins that were in the tree. Source: k8s.io/csi-translation-lib/plugins.
+DRIVERS: Final = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/azure-file": "file.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+}
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 LOST: Final = "Bound claim has lost {}. Data on the volume is lost!"
@@ -157,20 +173,36 @@ class PersistentVolumeController(BaseController):
         elif storage_class is None:
             text = f'storageclass.storage.k8s.io "{class_of(claim)}" not found'
             self._tell(claim, WARNING, "ProvisioningFailed", text, todo)
-        elif storage_class.get("provisioner") == OWN_PROVISIONER:
+        else:
+            self._provision(claim, storage_class, node, todo)
+        _set_phase(CLAIMS, claim, "Pending", todo)
+
+    def _provision(
+        self, claim: Object, storage_class: Object, node: str | None, todo: ReconcileResult
+    ) -> None:
+        """Names the provisioner in the claim, as external provisioners want, and makes a volume
+        where it is ours."""
+        by = str(storage_class.get("provisioner"))
+        if by not in DRIVERS and by.startswith(IN_TREE):
+            text = f"no volume plugin matched name: {by}"
+            self._tell(claim, WARNING, "ProvisioningFailed", text, todo)
+            return
+        by = DRIVERS.get(by, by)
+        if annotation_of(claim, PROVISIONERS[0]) != by:
+            marks = dict.fromkeys(PROVISIONERS, by)
+            todo.patch(CLAIMS, claim, {"metadata": {"annotations": marks}})
+        if by == OWN_PROVISIONER:
             made = _new_volume(claim, storage_class, node)
             todo.create(VOLUMES, made)
             text = f"Successfully provisioned volume {made['metadata']['name']}"
             self._tell(claim, NORMAL, "ProvisioningSucceeded", text, todo)
         else:
-            by = storage_class.get("provisioner")
             text = (
                 "Waiting for a volume to be created either by the external provisioner "
                 f"'{by}' or manually by the system administrator. If volume creation is delayed, "
                 "please verify that the provisioner is running and correctly registered."
             )
             self._tell(claim, NORMAL, "ExternalProvisioning", text, todo)
-        _set_phase(CLAIMS, claim, "Pending", todo)
 
     def _is_promised(self, seen: ObjectStore, claim: Object, volume: Object) -> bool:
         """Returns whether another claim, which still is there, has asked for the volume as it is

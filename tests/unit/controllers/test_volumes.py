@@ -9,6 +9,7 @@ from tests.unit.controllers.cluster import Cluster, pools
 Object = dict[str, Any]
 CLAIMS, VOLUMES, CLASSES = "persistentvolumeclaims", "persistentvolumes", "storageclasses"
 BETA = "volume.beta.kubernetes.io/storage-class"
+NODE = "volume.kubernetes.io/selected-node"
 DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 
@@ -175,6 +176,43 @@ def test_a_class_that_does_not_exist_or_is_anothers_is_told(cluster: Cluster) ->
     (told,) = events(cluster, "b")
     assert ("Normal", "ExternalProvisioning") == told[:2]
     assert "'example.com/p'" in told[2]
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "told"),
+    [
+        ("ebs.csi.aws.com", "ebs.csi.aws.com"),
+        ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+        ("stower.dev/volumes", "stower.dev/volumes"),
+    ],
+)
+def test_claims_name_their_provisioner(cluster: Cluster, provisioner: str, told: str) -> None:
+    """External provisioners ignore claims that do not name them."""
+    for mode in ("Immediate", "WaitForFirstConsumer"):
+        made = {**storage_class(mode.lower(), mode), "provisioner": provisioner}
+        cluster.create(CLASSES, made, "")
+        cluster.create(CLAIMS, claim(mode.lower(), storageClassName=mode.lower()))
+    cluster.advance(5)
+    marks = cluster.one(CLAIMS, "immediate")["metadata"]["annotations"]
+    for name in ("volume.kubernetes.io", "volume.beta.kubernetes.io"):
+        assert told == marks[f"{name}/storage-provisioner"]
+    waits = cluster.one(CLAIMS, "waitforfirstconsumer")["metadata"]
+    assert "annotations" not in waits, "no pod uses it yet"
+    cluster.patch(CLAIMS, waits["name"], {"metadata": {"annotations": {NODE: "node-1"}}})
+    cluster.advance(5)
+    marks = cluster.one(CLAIMS, waits["name"])["metadata"]["annotations"]
+    assert told == marks["volume.kubernetes.io/storage-provisioner"]
+
+
+def test_a_class_without_a_provisioner_provisions_nothing(cluster: Cluster) -> None:
+    made = {**storage_class("local"), "provisioner": "kubernetes.io/no-provisioner"}
+    cluster.create(CLASSES, made, "")
+    cluster.create(CLAIMS, claim("c", storageClassName="local"))
+    cluster.advance(5)
+    text = "no volume plugin matched name: kubernetes.io/no-provisioner"
+    assert [("Warning", "ProvisioningFailed", text)] == events(cluster, "c")
+    assert "annotations" not in cluster.one(CLAIMS, "c")["metadata"]
+    assert "Pending" == cluster.one(CLAIMS, "c")["status"]["phase"]
 
 
 def test_many_claims_do_not_ask_for_the_same_volume(cluster: Cluster) -> None:
