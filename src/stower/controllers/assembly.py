@@ -30,6 +30,7 @@ from stower.controllers.stateful_set import StatefulSetController
 from stower.controllers.virtual_machines import VirtualMachineController
 from stower.controllers.vm_agents import VmAgentController
 from stower.controllers.vm_migrations import VmMigrationController
+from stower.controllers.volume_expansion import VolumeExpansionController
 from stower.controllers.volumes import PersistentVolumeController
 
 
@@ -79,6 +80,7 @@ def build_controllers(
             JobController(),
             CronJobController(),
             PersistentVolumeController(),
+            VolumeExpansionController(),
             EphemeralVolumeController(),
             ResourceClaimController(),
             PodGroupMaker(gang_kinds),

@@ -85,12 +85,12 @@ def find_volume(
 
 def size_of(volume: Object) -> int:
     """Returns the volume's bytes."""
-    return _bytes(volume["spec"].get("capacity"))
+    return bytes_of(volume["spec"].get("capacity"))
 
 
 def wanted_size(claim: Object) -> int:
     """Returns the bytes that the claim asks for."""
-    return _bytes((claim["spec"].get("resources") or {}).get("requests"))
+    return bytes_of((claim["spec"].get("resources") or {}).get("requests"))
 
 
 def _mode_of(obj: Object) -> str:
@@ -102,7 +102,8 @@ def _has_modes(volume: Object, claim: Object) -> bool:
     return wanted <= set(volume["spec"].get("accessModes") or ())
 
 
-def _bytes(amounts: Object | None) -> int:
+def bytes_of(amounts: Object | None) -> int:
+    """Returns the bytes of storage of a list of resources."""
     try:
         return parse_quantity(str((amounts or {}).get("storage") or "0")).value()
     except QuantityError:
