@@ -1,8 +1,9 @@
 """Runs admission plugins: they change a written object, or reject it by rules about other objects.
 
 On by default: Priority, DefaultTolerationSeconds, RuntimeClass, DefaultStorageClass, LimitRanger,
-ResourceQuota, protection of volumes in use and the life cycle of namespaces; ServiceAccount and
-TaintNodesByCondition on request. Source: plugin/pkg/admission, Kubernetes 1.36.
+ResourceQuota, PersistentVolumeClaimResize, protection of volumes in use and the life cycle of
+namespaces; ServiceAccount and TaintNodesByCondition on request. Source: plugin/pkg/admission,
+Kubernetes 1.36.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any, Final
 from stower.api import limits, quota
 from stower.api.calls import Call
 from stower.api.errors import Object, not_found
+from stower.model.quantity import Quantity, parse_quantity
 from stower.model.storage_class import BETA_CLASS, default_class
 
 OPTIONAL: Final = ("ServiceAccount", "TaintNodesByCondition")
@@ -100,6 +102,8 @@ def _check_group(call: Call, item: Object) -> None:
 
 def check_update(call: Call, new: Object, old: Object) -> Usage:
     """What admission refuses of a changed object; what more it will use of quotas."""
+    if call.resource.plural == "persistentvolumeclaims" and not call.subresource:
+        _check_growth(call, new, old)
     return quota.check(call, new, old)
 
 
@@ -315,6 +319,31 @@ def _storage_class(call: Call, item: Object) -> None:
     )
     if name:
         item["spec"]["storageClassName"] = name
+
+
+def _check_growth(call: Call, new: Object, old: Object) -> None:
+    """A claim asks for more only where its class lets it grow; validation has seen that it is
+    bound. Source: plugin/pkg/admission/storage/persistentvolume/resize."""
+    if _storage_of(new) <= _storage_of(old):
+        return
+    classes = call.context.store.collection(("storage.k8s.io", "storageclasses")).records
+    record = classes.get(_class_name(new)) if _class_name(new) == _class_name(old) else None
+    if record is None or not record.decode().get("allowVolumeExpansion"):
+        text = (
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions "
+            "the pvc must support resize"
+        )
+        raise call.forbidden(_name(new), text)
+
+
+def _storage_of(claim: Object) -> Quantity:
+    requests = (claim["spec"].get("resources") or {}).get("requests") or {}
+    return parse_quantity(str(requests.get("storage") or "0"))
+
+
+def _class_name(claim: Object) -> str:
+    annotations = claim["metadata"].get("annotations") or {}
+    return str(annotations.get(BETA_CLASS) or claim["spec"].get("storageClassName") or "")
 
 
 def _check_priority_class(call: Call, item: Object) -> None:
