@@ -71,6 +71,20 @@ def test_objects_come_and_go(kubectl: Kubectl) -> None:
     assert "NotFound" in kubectl.run("delete", "pod", "p1").stderr
 
 
+def test_logs_say_once_that_there_are_none(kubectl: Kubectl) -> None:
+    """kubectl repeats a request that follows a log after an error."""
+    kubectl("create", "-f", kubectl.file(NODE))
+    placed = {**POD, "spec": {**POD["spec"], "nodeName": "n1"}}  # type: ignore[dict-item]
+    kubectl("create", "-f", kubectl.file(placed))
+    sentence = 'the containers of pod "p1" are simulated: they write no log'
+    done = kubectl.run("logs", "p1")
+    assert (1, "", 1) == (done.returncode, done.stdout, done.stderr.count(sentence))
+    for more in ((), ("--all-containers",), ("-c", "c", "--prefix")):
+        done = kubectl.run("logs", "--follow", "p1", *more)
+        assert (0, 1, "") == (done.returncode, done.stdout.count(sentence), done.stderr)
+    assert "container d is not valid" in kubectl.run("logs", "--follow", "p1", "-c", "d").stderr
+
+
 def test_generators_that_speak_protobuf(kubectl: Kubectl) -> None:
     """create namespace and others send protobuf, and do not fall back."""
     assert "namespace/ns1 created" in kubectl("create", "namespace", "ns1")

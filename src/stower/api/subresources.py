@@ -7,7 +7,7 @@ from stower.api import bindings, evictions, patch_requests, reads, reviews, scal
 from stower.api.calls import Call
 from stower.api.content_negotiation import OBJECT, choose_format
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
-from stower.api.requests import Response
+from stower.api.requests import Response, flag
 from stower.api.watches import Watch
 
 Object = dict[str, Any]
@@ -70,10 +70,14 @@ def _part(call: Call) -> Response | Watch:
 
 
 def _log(call: Call) -> Response:
-    """Nothing has run yet: no output."""
+    """No output of a pod that has not run; for followers, why there is none."""
     _check_container(call)
     if call.record().fields.get("spec.nodeName"):
-        raise _not_carried_out(call)
+        error = _not_carried_out(call)
+        if flag(call.request, "follow"):
+            # A client that follows a log asks again after an error, each second.
+            return Response(200, [f"{error.message}\n".encode()], content_type="text/plain")
+        raise error
     return Response(204, [], content_type="text/plain")
 
 

@@ -216,6 +216,11 @@ def test_what_containers_do_not_do_is_said_in_one_sentence() -> None:
         code, answer = cluster.ask(method, f"{path}/{sub}")
         assert (501, "NotImplemented") == (code, answer["reason"])
         assert f'the containers of pod "p" are simulated: {why}' == answer["message"]
+    code, answer = cluster.ask("GET", f"{path}/log", query=(("follow", "true"),))
+    assert (200, 'the containers of pod "p" are simulated: they write no log\n') == (
+        code, answer["message"]
+    )  # fmt: skip
+    assert 501 == cluster.ask("GET", f"{path}/log", query=(("follow", "false"),))[0]
     cluster.create("pods", pod("waits", "100"))
     code, answer = cluster.ask("POST", "/api/v1/namespaces/default/pods/waits/exec")
     assert (400, "pod waits does not have a host assigned") == (code, answer["message"])
