@@ -12,18 +12,21 @@ from collections.abc import Iterable
 from typing import Final
 
 from stower.controllers.absence import AbsenceCache
+from stower.controllers.event_recorder import EventRecorder
 from stower.controllers.objects import (
     RESOURCES,
     Object,
     ObjectStore,
     is_ending,
     key_of,
+    name_of,
     namespace_of,
     uid_of,
 )
 from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.times import SECOND_NS
 
+EVENT_SOURCE: Final = "garbage-collector-controller"
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 PARTS: Final = ("podschedulings",)  # nothing without their owner, which cannot be taken away
@@ -46,6 +49,7 @@ class GarbageCollector(BaseController):
         # Keys of objects with an owner of a kind that is not known, by its apiVersion and kind.
         self._unresolved: dict[tuple[str, str], dict[str, None]] = {}
         self._absence = AbsenceCache()
+        self._events = EventRecorder(EVENT_SOURCE)
 
     def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The object, and with one that ends or is gone, its dependents and owners."""
@@ -95,6 +99,9 @@ class GarbageCollector(BaseController):
             self._remove_finalizer(seen, kind, obj, todo)
             return
         references = obj["metadata"].get("ownerReferences") or ()
+        for reference in references:
+            if _owner(seen, obj, reference) is None and _is_elsewhere(seen, obj, reference):
+                self._report_elsewhere(kind, obj, reference, todo)
         if not references or self._has_unknown_owner(seen, kind, obj, key):
             return
         owners = [_owner(seen, obj, reference) for reference in references]
@@ -111,6 +118,17 @@ class GarbageCollector(BaseController):
                 todo.replace_metadata(kind, obj, ownerReferences=rest)
         elif len(gone) == len(missing):
             self._delete(seen, kind, obj, waiting, todo)
+
+    def _report_elsewhere(
+        self, kind: str, obj: Object, reference: Object, todo: ReconcileResult
+    ) -> None:
+        namespace = namespace_of(obj)
+        owner = (
+            f"[{reference['apiVersion']}/{reference['kind']}, namespace: {namespace}, "
+            f"name: {reference['name']}, uid: {reference['uid']}]"
+        )
+        text = f'ownerRef {owner} does not exist in namespace "{namespace}"'
+        self._events.record_state(todo, kind, obj, "Warning", "OwnerRefInvalidNamespace", text)
 
     def _delete(
         self,
@@ -242,6 +260,18 @@ def _owner(seen: ObjectStore, obj: Object, reference: Object) -> tuple[str, Obje
     key = f"{namespace}/{name}" if seen.resource(kind).namespaced and namespace else name
     owner = seen.get(kind, key)
     return (kind, owner) if owner is not None and uid_of(owner) == reference["uid"] else None
+
+
+def _is_elsewhere(seen: ObjectStore, obj: Object, reference: Object) -> bool:
+    """Whether an owner is in another namespace than the object, which may be in none."""
+    kind = seen.find_kind(reference["apiVersion"], reference["kind"])
+    if kind is None or not seen.resource(kind).namespaced or seen.is_gone(reference["uid"]):
+        return False
+    found = (
+        seen.get(kind, f"{name_of(namespace)}/{reference['name']}")
+        for namespace in seen.all("namespaces")
+    )
+    return any(owner is not None and uid_of(owner) == reference["uid"] for owner in found)
 
 
 def _waits_for_dependents(owner: Object) -> bool:

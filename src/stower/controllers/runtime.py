@@ -158,7 +158,9 @@ class ReconcileResult:
         component: str,
         awaited: bool = True,
     ) -> None:
-        """An Event about an object in a namespace. Not awaited: nobody hears of the answer."""
+        """An Event about an object. Not awaited: nobody hears of the answer."""
+        namespace = namespace_of(obj) or "default"
+        host = str(obj["spec"].get("nodeName") or "") if kind == "pods" else ""
         now, resource = time_text(self.now_ns), self._resource(kind)
         what = f"{reason}{message}".encode("utf-8", "surrogatepass")
         suffix = self.now_ns ^ crc32(what)  # for several at the same moment
@@ -167,7 +169,7 @@ class ReconcileResult:
             "kind": "Event",
             "metadata": {
                 "name": f"{name_of(obj)[:200]}.{suffix:x}",
-                "namespace": namespace_of(obj),
+                "namespace": namespace,
             },
             "involvedObject": {
                 "apiVersion": resource.api_version,
@@ -179,12 +181,12 @@ class ReconcileResult:
             "type": type,
             "reason": reason,
             "message": message,
-            "source": {"component": component, "host": obj["spec"].get("nodeName") or ""},
+            "source": {"component": component, "host": host},
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
         }
-        path = f"/api/v1/namespaces/{namespace_of(obj)}/events"
+        path = f"/api/v1/namespaces/{namespace}/events"
         self.calls.append(_PlannedCall("", "POST", path, encode(event), JSON, awaited=awaited))
 
     def path_to(self, kind: str, namespace: str = "", name: str = "") -> str:

@@ -153,3 +153,29 @@ def test_a_dependent_with_another_owner_stays_and_blocks_nobody() -> None:
     assert "going" not in names(cluster, MAPS)
     left = cluster.get(f"{MAPS}/dependent")["metadata"]["ownerReferences"]
     assert ["staying"] == [reference["name"] for reference in left]
+
+
+def test_an_owner_in_another_namespace_is_none_and_is_told() -> None:
+    cluster = Cluster(scheduler=False)
+    cluster.create("namespaces", {"metadata": {"name": "other"}}, "")
+    first = make(cluster, "/api/v1/namespaces/other/configmaps", "owner")
+    make(cluster, MAPS, "dependent", owner(first))
+    cluster.advance(5)
+    assert "dependent" not in names(cluster, MAPS)
+    assert "owner" in names(cluster, "/api/v1/namespaces/other/configmaps")
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    make(cluster, roles, "everywhere", owner(first))
+    cluster.advance(60)
+    assert "everywhere" in names(cluster, roles), "nobody can tell which owner is meant"
+    told = [
+        (e["involvedObject"]["name"], e["type"], e["reason"], e["message"], e["source"])
+        for e in cluster.get("/api/v1/namespaces/default/events")["items"]
+    ]
+    uid = first["metadata"]["uid"]
+    assert [
+        (name, "Warning", "OwnerRefInvalidNamespace",
+         f"ownerRef [v1/ConfigMap, namespace: {namespace}, name: owner, uid: {uid}] "
+         f'does not exist in namespace "{namespace}"',
+         {"component": "garbage-collector-controller"})
+        for name, namespace in (("dependent", "default"), ("everywhere", ""))
+    ] == told  # fmt: skip
