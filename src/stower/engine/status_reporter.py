@@ -151,6 +151,7 @@ class StatusReporter:
         write = PatchPodStatus(
             id, meta.namespace, meta.name, entry.uid, condition, nominated,
             resource_version=version, removed_conditions=removed,
+            generation=meta.generation if condition is not None else 0,
         )  # fmt: skip
         self._outbox.send(write, self)
 

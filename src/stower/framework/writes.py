@@ -27,7 +27,8 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
 class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     """Sets a condition of the pod; unless None, its nominated node name and the claim that provides
     its extended resources; unless UNSET, what its claims take of its node's own resources. Removes
-    the conditions of these types. Relies on the pod's uid, and on its resourceVersion where one is
+    the conditions of these types. `generation`: of the pod that the condition is about, its
+    observedGeneration (KEP-5067). Relies on the pod's uid, and on its resourceVersion where one is
     given."""
 
     id: int
@@ -40,6 +41,7 @@ class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     claimed: tuple[ClaimedResources, ...] | msgspec.UnsetType = msgspec.UNSET
     resource_version: str = ""
     removed_conditions: tuple[str, ...] = ()
+    generation: int = 0
 
 
 class _OfObject(msgspec.Struct, frozen=True, gc=False):

@@ -133,6 +133,8 @@ def _status_patch(write: PatchPodStatus, cached_pod: Pod | None, now: str) -> di
         before = cached_pod.condition(write.condition.type) if cached_pod is not None else None
         if before is None or before.status != write.condition.status:
             condition["lastTransitionTime"] = now
+        if write.generation:
+            condition["observedGeneration"] = write.generation
         status["conditions"] = [condition]
     for type in write.removed_conditions:
         status.setdefault("conditions", []).append({"type": type, "$patch": "delete"})

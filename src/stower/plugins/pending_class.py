@@ -162,8 +162,9 @@ class PendingConditions:
         meta = pod.metadata
         self._asked[id] = meta.uid
         return PatchPodStatus(
-            id, meta.namespace, meta.name, meta.uid, condition, removed_conditions=removed
-        )
+            id, meta.namespace, meta.name, meta.uid, condition, removed_conditions=removed,
+            generation=meta.generation if condition is not None else 0,
+        )  # fmt: skip
 
     def take_cluster_events(self) -> list[ClusterEvent]:
         """See Companion."""

@@ -122,7 +122,7 @@ class GroupStatus:
         self._writes[id] = (which, obj.metadata.resource_version)
         conditions = [*(obj.status.conditions or ())]
         for disrupted, value in wanted.items():
-            _put(conditions, _types(obj, disrupted), value, time_text(self._state.now_ns))
+            _put(conditions, obj, disrupted, value, time_text(self._state.now_ns))
         found: list[Any] = msgspec.to_builtins(conditions)
         patch = {"status": {"conditions": [{"message": "", **condition} for condition in found]}}
         self._outbox.send(msgspec.structs.replace(patch_of(obj, patch, "status"), id=id), self)
@@ -158,13 +158,18 @@ def _is_shown(obj: GroupObject, disrupted: bool, value: ConditionValue) -> bool:
 
 
 def _put(
-    conditions: list[GroupCondition], types: tuple[str, ...], value: ConditionValue, now: str
+    conditions: list[GroupCondition],
+    obj: GroupObject,
+    disrupted: bool,
+    value: ConditionValue,
+    now: str,
 ) -> None:
-    """Sets one condition, in place."""
+    """Sets one condition of a group, in place."""
+    types = _types(obj, disrupted)
     at = next((i for i, c in enumerate(conditions) if c.type in types), len(conditions))
     before = conditions[at] if at < len(conditions) else None
     since = now
     if before is not None and before.status == value.status and before.last_transition_time:
         since = before.last_transition_time
     type = before.type if before is not None else types[0]
-    conditions[at : at + 1] = [GroupCondition(type, *value, last_transition_time=since)]
+    conditions[at : at + 1] = [GroupCondition(type, *value, since, obj.metadata.generation)]

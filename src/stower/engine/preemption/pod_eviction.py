@@ -208,7 +208,10 @@ class PodEviction:
         meta, outbox = victim.pod.metadata, self._context.outbox
         id = outbox.next_id()
         self._expect(id, preemption, victim, False)
-        outbox.send(PatchPodStatus(id, meta.namespace, meta.name, meta.uid, condition), self)
+        write = PatchPodStatus(
+            id, meta.namespace, meta.name, meta.uid, condition, generation=meta.generation
+        )
+        outbox.send(write, self)
 
     def _delete(self, preemption: _Preemption, victim: PodEntry) -> None:
         meta, outbox = victim.pod.metadata, self._context.outbox
