@@ -42,6 +42,9 @@ from stower.model.kinds import Pod
 
 log = logging.getLogger(__name__)
 EVENTS_MAX: Final = 10_000  # Events that wait to be sent; more are dropped
+# An Event waits so long while there are other writes; from then on every second write is one, so
+# that a pod's Event follows its binding at once, however many pods wait to be bound.
+EVENT_PATIENCE_SECONDS: Final = 0.2
 
 _PodWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite
 ResultCallback = Callable[[WriteOk | WriteFailed], None]
@@ -83,6 +86,8 @@ class Dispatcher:
         self._instance = instance
         self._writes: deque[_PodWrite] = deque()
         self._events: deque[CreateEvent] = deque()
+        self._event_times_s: deque[float] = deque()  # when each of them was queued
+        self._was_event = False  # whether the last write was an Event
         # The writes behind the pending one of the same object.
         self._queues_by_uid: dict[str, deque[_PodWrite]] = {}
         self._in_flight: Counter[str] = Counter()  # number of writes in flight, by call name
@@ -108,6 +113,7 @@ class Dispatcher:
 
     def send(self, writes: list[ApiWrite]) -> None:
         """Queues writes and starts workers for them."""
+        now_s = asyncio.get_running_loop().time()
         for write in writes:
             if isinstance(write, CreateEvent):
                 if len(self._events) >= EVENTS_MAX:
@@ -117,6 +123,7 @@ class Dispatcher:
                     self._on_result(WriteFailed(write.id, TOO_MANY_REQUESTS, why))
                 else:
                     self._events.append(write)
+                    self._event_times_s.append(now_s)
             elif write.uid in self._queues_by_uid:
                 self._queues_by_uid[write.uid].append(write)
             else:
@@ -129,10 +136,19 @@ class Dispatcher:
         return await self._workers.close(timeout_s)
 
     def _next_write(self) -> ApiWrite | None:
-        """Returns the next write; Events come after all other writes."""
-        if self._writes:
+        """Returns the next write: Events come after all others, but for those that have waited."""
+        if self._writes and not (self._events and self._is_event_due()):
+            self._was_event = False
             return self._writes.popleft()
-        return self._events.popleft() if self._events else None
+        if not self._events:
+            return None
+        self._was_event = True
+        self._event_times_s.popleft()
+        return self._events.popleft()
+
+    def _is_event_due(self) -> bool:
+        waited_s = asyncio.get_running_loop().time() - self._event_times_s[0]
+        return not self._was_event and waited_s >= EVENT_PATIENCE_SECONDS
 
     async def _process(self, write: ApiWrite) -> None:
         clock = asyncio.get_running_loop().time

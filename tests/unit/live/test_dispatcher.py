@@ -1,6 +1,7 @@
 """Writes against a server that answers as it is told."""
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from stower.live.client import Response
 from stower.live.dispatcher import Dispatcher
 from stower.model.kinds import ResourceClaim
 from stower.model.kinds.pod import PodCondition
+from tests.virtual_loop import VirtualLoop
 
 
 class Server:
@@ -159,6 +161,44 @@ def test_events_that_are_too_many_are_dropped_and_answered(monkeypatch: pytest.M
     answers = carry_out(server, events)
     assert 5 == len(answers)
     assert 2 == sum(isinstance(a, WriteFailed) for a in answers)
+
+
+def test_the_event_of_a_pod_follows_its_binding_however_many_wait() -> None:
+    """Three thousand pods are bound one after the other; each Event is queued as its pod is bound.
+    Until there is one that has waited, bindings alone are sent."""
+    loop, bound_s, told_s = VirtualLoop(), dict[str, float](), dict[str, float]()
+    order: list[str] = []
+    made: list[Dispatcher] = []
+
+    class Steady:
+        async def request(
+            self, method: str, path: str, body: bytes, *_: Any, **__: Any
+        ) -> Response:
+            await asyncio.sleep(0.001)
+            told = json.loads(body)
+            order.append(told["kind"])
+            if told["kind"] == "Event":
+                told_s[told["regarding"]["uid"]] = loop.time()
+            else:
+                uid = told["metadata"]["uid"]
+                bound_s[uid] = loop.time()
+                note = ("Normal", "Scheduled", "Binding", "x", 0)
+                made[0].send([CreateEvent(0, "default", uid, uid, *note)])
+            return Response(201, b"{}")
+
+    async def main() -> None:
+        client: Any = Steady()
+        made.append(
+            Dispatcher(client, random.Random(1), lambda _: None, lambda _: None, lambda: 0, "i", 1)
+        )
+        made[0].send([Bind(i, "default", f"p{i}", f"u{i}", "n") for i in range(3_000)])
+
+    loop.run(main())
+    loop.advance(10)
+    loop.end()
+    assert 3_000 == len(told_s) == len(bound_s)
+    assert max(told_s[uid] - bound_s[uid] for uid in bound_s) < 1
+    assert {"Binding"} == {*order[:190]}
 
 
 def test_a_transition_time_is_told_only_of_a_transition() -> None:
