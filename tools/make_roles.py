@@ -74,6 +74,8 @@ PARTS: Final = (
             Rule("resource.k8s.io", "resourceclaims/binding", "patch update",
                  "from Kubernetes 1.36 on: status.allocation and reservedFor", True),
             Rule("resource.k8s.io", "resourceslices deviceclasses devicetaintrules", READ),
+            Rule("apiextensions.k8s.io", "customresourcedefinitions", READ,
+                 "to see when optional kinds are installed"),
             Rule("events.k8s.io", "events", "create"),
             Rule("authentication.k8s.io", "tokenreviews", "create", "who asks for its metrics"),
             Rule("authorization.k8s.io", "subjectaccessreviews", "create", "and whether they may"),

@@ -174,6 +174,7 @@ class Program:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         assert self.process.stdout is not None
+        self.errors = ""  # on standard error, once it has ended
         self.output = ""
         for line in self.process.stdout:
             self.output += line
@@ -201,7 +202,8 @@ class Program:
         assert self.process.stdout is not None
         self.process.stdout.close()
         self._errors.seek(0)
-        print(self._errors.read(), file=sys.stderr)
+        self.errors = self._errors.read()
+        print(self.errors, file=sys.stderr)
         self._errors.close()
 
 

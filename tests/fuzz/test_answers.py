@@ -60,7 +60,9 @@ class Server:
         self._is_asked = True
         return Response(200, self._page)
 
-    async def watch(self, _: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
+    async def watch(
+        self, _: str, query: dict[str, str], accept: str = ""
+    ) -> AsyncIterator[list[bytes]]:
         if "sendInitialEvents" in query and self._page:
             raise WatchStatusError(Response(422, b"{}"))
         if not self._lines:

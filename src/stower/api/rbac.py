@@ -179,12 +179,12 @@ def _rule(verbs: str, groups: str, resources: str) -> Object:
             "resources": resources.split()}  # fmt: skip
 
 
-def _binding(role: str, *subjects: str) -> Object:
+def _binding(role: str, *subjects: str, kind: str = "Group") -> Object:
     return {
         "kind": "ClusterRoleBinding",
         "metadata": {"name": role},
         "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": GROUP, "kind": "Group", "name": name} for name in subjects],
+        "subjects": [{"apiGroup": GROUP, "kind": kind, "name": name} for name in subjects],
     }
 
 
@@ -219,15 +219,25 @@ BOOTSTRAP: Final = (
         _rule(_READ, "apps extensions", "replicasets"),
         _rule(_READ, "apps", "statefulsets"),
         _rule(_READ, "policy", "poddisruptionbudgets"),
-        _rule(f"patch update {_READ}", "core", "persistentvolumeclaims persistentvolumes"),
+        _rule(_READ, "core", "persistentvolumeclaims persistentvolumes"),
         _rule("create", "authentication.k8s.io", "tokenreviews"),
         _rule("create", "authorization.k8s.io", "subjectaccessreviews"),
-        _rule(_READ, "storage.k8s.io", "csinodes csidrivers csistoragecapacities storageclasses"),
-        _rule(f"patch update {_READ}", "resource.k8s.io", "resourceclaims"),
+        _rule(_READ, "storage.k8s.io", "csinodes csidrivers csistoragecapacities"),
+        _rule(_READ, "storage.k8s.io", "volumeattachments"),
+        _rule(f"create delete patch update {_READ}", "resource.k8s.io", "resourceclaims"),
         _rule("patch update", "resource.k8s.io", "resourceclaims/status resourceclaims/binding"),
         _rule(_READ, "resource.k8s.io", "deviceclasses resourceslices devicetaintrules"),
+        _rule(_READ, "scheduling.k8s.io", "podgroups"),
+        _rule("patch update", "scheduling.k8s.io", "podgroups/status"),
+    ),
+    _role(
+        "system:volume-scheduler",
+        _rule(f"patch update {_READ}", "core", "persistentvolumeclaims persistentvolumes"),
+        _rule(_READ, "storage.k8s.io", "storageclasses"),
     ),
     _binding("cluster-admin", MASTERS),
     _binding("system:discovery", AUTHENTICATED),
     _binding("system:basic-user", AUTHENTICATED),
+    _binding("system:kube-scheduler", "system:kube-scheduler", kind="User"),
+    _binding("system:volume-scheduler", "system:kube-scheduler", kind="User"),
 )  # fmt: skip

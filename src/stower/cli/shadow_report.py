@@ -21,7 +21,9 @@ ORDER: Final = {
     "places": "no node was chosen, and a node is feasible here",
     "unknown": "the chosen node is not known here",
     "missed": "decided while a watch was lost",
+    "race": "the other scheduler had seen a claim of the pod that was not known here yet",
 }
+NOT_JUDGED: Final = ("missed", "race")
 DIFFERENCES_SHOWN: Final = 1_000
 
 
@@ -62,7 +64,7 @@ class JudgementPrinter:
 def report(shadow: ShadowComparer, pending: list[Judgement], output: Output) -> bool:
     """Say how far both agree; whether they do in all decisions."""
     counts = shadow.verdicts
-    total = sum(counts[name] for name in ORDER if name != "missed")
+    total = sum(counts[name] for name in ORDER if name not in NOT_JUDGED)
     agrees = counts["agrees"] == total
     if output is not Output.TABLE:
         emit(_as_data(shadow, pending, total), output)
@@ -73,7 +75,7 @@ def report(shadow: ShadowComparer, pending: list[Judgement], output: Output) -> 
     )  # fmt: skip
     for name, text in ORDER.items():
         if counts[name] or name == "agrees":
-            share = f"{100 * counts[name] / total:.2f}" if total and name != "missed" else ""
+            share = f"{100 * counts[name] / total:.2f}" if total and name not in NOT_JUDGED else ""
             shown.add_row(name, f"{counts[name]:,}", share, text)
     console().print(shown)
     reasons = Counter(_reason_key(one) for one in shadow.differences)

@@ -116,6 +116,7 @@ class LeaderElection:
         self._observed_record: tuple[Any, ...] | None = None
         self._observed_at_ns = 0
         self._renewed_at_ns = 0
+        self._attempted_at_ns = 0
         # When the Lease of another holder expires unless renewed; 0 where we hold the Lease.
         self.lease_expires_at_ns = 0
 
@@ -160,9 +161,20 @@ class LeaderElection:
             },
         }
 
+    def begin_attempt(self, now_ns: int) -> None:
+        """Records that an attempt to acquire or renew begins."""
+        self._attempted_at_ns = now_ns
+
+    @property
+    def next_attempt_ns(self) -> int:
+        """When the Lease is to be renewed next: a retry period after the last attempt began. That
+        is at once where the attempt took longer, as much of the renew deadline has then passed."""
+        return self._attempted_at_ns + self.config.retry_ns
+
     def confirm_renewal(self, requested_at_ns: int) -> None:
         """Records that the server accepted the Lease of a request that was sent at
-        `requested_at_ns`: this candidate leads."""
+        `requested_at_ns`: this candidate leads. Others count from when they see the Lease, which is
+        later."""
         self.is_leader = True
         self._renewed_at_ns = requested_at_ns
 

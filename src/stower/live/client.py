@@ -5,7 +5,6 @@ alone and is imported with the first one: the import takes 0.3 s, and most verbs
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,6 +20,7 @@ from stower.live.connection import (
     ConnectionPool,
     RequestNotSent,
 )
+from stower.live.outages import error_text
 from stower.model.kinds import Kind
 from stower.pki.transports import finish_closing
 
@@ -63,13 +63,6 @@ class Response(NamedTuple):
         except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError, RecursionError):
             text = self.body[:300].decode("utf-8", "replace")
         return " ".join(str(text).split())
-
-
-def _error_text(error: BaseException) -> str:
-    """Returns the system's text for a network error; asyncio's texts are for programmers."""
-    number = getattr(error, "errno", None)
-    text = os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
-    return text or type(error).__name__
 
 
 class WatchInterrupted(Exception):
@@ -166,7 +159,7 @@ class Client:
         except RequestNotSent:
             return Response(NOT_SENT, b"")
         except TRANSPORT_ERRORS as error:
-            return Response(0, _error_text(error).encode())
+            return Response(0, error_text(error).encode())
         retry_after = reply.headers.get(b"retry-after", b"")
         reply_body = reply.body[0] if len(reply.body) == 1 else b"".join(reply.body)
         return Response(
@@ -204,7 +197,9 @@ class Client:
             )
         return self._cached_header_block
 
-    async def watch(self, path: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
+    async def watch(
+        self, path: str, query: dict[str, str], accept: str = ""
+    ) -> AsyncIterator[list[bytes]]:
         """Yields the lines of a watch as they arrive, all available ones at once.
 
         Yields an empty list first, when the server has accepted the watch. Ends when the server
@@ -212,7 +207,7 @@ class Client:
         """
         import aiohttp
 
-        headers = {**await self.access.headers(), "Accept": JSON}
+        headers = {**await self.access.headers(), "Accept": accept or JSON}
         url = f"{self.access.server}{path}?{urlencode({**query, 'watch': '1'})}"
         timeout = aiohttp.ClientTimeout(
             total=None, connect=CONNECT_SECONDS, sock_read=WATCH_IDLE_SECONDS
@@ -245,7 +240,7 @@ class Client:
                 finally:
                     _abort(response)
         except (aiohttp.ClientError, *TRANSPORT_ERRORS) as error:
-            raise WatchInterrupted(str(error) or type(error).__name__) from None
+            raise WatchInterrupted(error_text(error)) from None
 
     def _watch_session(self) -> "aiohttp.ClientSession":
         """Returns the session of all watches, which is opened with the first one."""

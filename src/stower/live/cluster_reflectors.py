@@ -9,7 +9,9 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from stower.live.availability import Availability
 from stower.live.client import Client, collection_path
+from stower.live.outages import Outages
 from stower.live.reflector import Changes, MalformedObject, Reflector, TypedDecoder
 from stower.model.kinds import (
     BACKGROUND,
@@ -32,9 +34,9 @@ PODS: Final = "/api/v1/pods"
 VMS: Final = (VirtualMachine, VirtualMachineMigration)
 # Terminated pods hold no room.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
-# If one of these kinds is not served, or its list is forbidden, it counts as empty. Not every
-# server serves them (though all serve VolumeAttachment), and a scheduler's role may be older than
-# the kinds. Pods that need such objects wait, and nothing of the objects is allocated.
+# If one of these kinds is not served, or this account may not list it, it counts as empty. Not
+# every server serves them (though all serve VolumeAttachment), and a scheduler's role may be older
+# than the kinds. Pods that need such objects wait, and nothing of the objects is allocated.
 OPTIONAL_VIEWS: Final = (
     *DEVICES,
     *GROUPS,
@@ -66,14 +68,16 @@ class ClusterReflectors:
         client: Client,
         kinds: Sequence[Kind],
         rng: random.Random,
+        required_views: Sequence[type] = (),
         *,
         on_list: Callable[[], None],
         on_changes: Callable[[Changes], None],
         on_malformed_pod: Callable[[MalformedObject, str], None],
         has_room: asyncio.Event,
+        outages: Outages,
     ) -> None:
-        """`kinds`: the background kinds. The other parameters go to each Reflector (see there),
-        `on_malformed_pod` to that of pods alone."""
+        """`kinds`: the background kinds; `required_views`: see Availability. The other parameters
+        go to each Reflector (see there), `on_malformed_pod` to that of pods alone."""
 
         def make_reflector(path: str, view: type[Any], **options: Any) -> Reflector:
             return Reflector(
@@ -81,21 +85,22 @@ class ClusterReflectors:
                 path,
                 TypedDecoder(view),
                 rng,
-                optional=view in OPTIONAL_VIEWS,
-                ignore_forbidden=view in OPTIONAL_VIEWS,
                 on_list=on_list,
                 on_changes=on_changes,
                 has_room=has_room,
+                outages=outages,
                 **options,
             )
 
+        optional = [kind for kind in kinds if kind.view in OPTIONAL_VIEWS]
+        self.availability = Availability(client, optional, rng, required_views)
         self.nodes = make_reflector(NODES, Node)
         self.pods = make_reflector(PODS, Pod, selector=LIVE_PODS, on_malformed=on_malformed_pod)
         self._background = {
             kind: make_reflector(
                 collection_path(kind),
                 kind.view,
-                other_paths=[collection_path(kind, version=version) for version in kind.also],
+                available=self.availability.of(kind) if kind in optional else None,
             )
             for kind in kinds
         }

@@ -20,7 +20,13 @@ from stower.controllers.objects import RESOURCES, Resource
 from stower.controllers.runtime import Call, ControllerManager, resource_path
 from stower.live.access import Access, AccessError, read_access
 from stower.live.client import JSON, Client, Response
-from stower.live.reflector import Changes, ListError, Reflector, UnstructuredDecoder
+from stower.live.reflector import (
+    Changes,
+    ListError,
+    Reflector,
+    TriedEveryMinute,
+    UnstructuredDecoder,
+)
 from stower.live.shell import (
     Clock,
     ShellError,
@@ -79,14 +85,15 @@ class ControllerShell:
                 self.manager.handle_event(kind, type, obj)
             self._wake_event.set()
 
+        path = resource_path(resource, version=version)
         return Reflector(
             self._client,
-            resource_path(resource, version=version),
+            path,
             UnstructuredDecoder(version, resource.kind),
             self._chance,
             on_list=on_list,
             on_changes=on_changes,
-            optional=resource.optional,
+            available=TriedEveryMinute(path) if resource.optional else None,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

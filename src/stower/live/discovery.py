@@ -73,26 +73,35 @@ class _OpenApi(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
+# Resources that a server serves: apiVersion and plural.
+Served = frozenset[tuple[str, str]]
 
 
 class Feature(NamedTuple):
     """A feature that needs kinds which not every server serves. `apply`: the folder of manifests
-    that defines them; "" for Kubernetes' own kinds."""
+    that defines them; "" for Kubernetes' own kinds. `rights`: that of the scheduler's rights to
+    them."""
 
     name: str
     views: tuple[type[Any], ...]
     apply: str = ""
+    rights: str = "deploy/scheduler"
 
 
 FEATURES: Final = (
     Feature("devices (ResourceClaims)", (ResourceClaim,)),
     Feature("device taint rules", (DeviceTaintRule,)),
-    Feature("pod groups", (PodGroup,), "deploy/groups/crds"),
-    Feature("composite groups", (CompositePodGroup,), "deploy/groups/crds"),
-    Feature("negotiated devices", (ResourceClass, PodScheduling), "deploy/crds"),
-    Feature("warm pools", (WarmPool,), "deploy/warm/crds"),
+    Feature("pod groups", (PodGroup,), "deploy/groups/crds", "deploy/groups"),
+    Feature("composite groups", (CompositePodGroup,), "deploy/groups/crds", "deploy/groups"),
     Feature(
-        "VMs and their migrations", (VirtualMachine, VirtualMachineMigration), "deploy/vms/crds"
+        "negotiated devices", (ResourceClass, PodScheduling), "deploy/crds", "deploy/negotiation"
+    ),
+    Feature("warm pools", (WarmPool,), "deploy/warm/crds", "deploy/warm"),
+    Feature(
+        "VMs and their migrations",
+        (VirtualMachine, VirtualMachineMigration),
+        "deploy/vms/crds",
+        "deploy/vms",
     ),
 )
 
@@ -105,13 +114,15 @@ class FeatureReport(NamedTuple):
     problems: tuple[str, ...]
 
 
-async def check_features(client: Client, required_views: Iterable[type[Any]]) -> FeatureReport:
+async def check_features(
+    client: Client, served: Served | None, required_views: Iterable[type[Any]]
+) -> FeatureReport:
     """Returns which features the server supports; empty if it does not answer discovery.
 
-    `required_views`: views of the kinds that the configuration relies on.
+    `served`: see `get_served_resources`; `required_views`: views of the kinds that the
+    configuration relies on.
     """
     required = {*required_views}
-    served = await _get_served_resources(client)
     if served is None:
         return FeatureReport((), (), ())
     served_features: list[str] = []
@@ -140,7 +151,7 @@ def _kind(view: type[Any]) -> Kind:
     return KIND_BY_VIEW[view]
 
 
-def _preferred_version(kind: Kind, served: frozenset[tuple[str, str]]) -> str | None:
+def _preferred_version(kind: Kind, served: Served) -> str | None:
     """Returns the most preferred apiVersion in which the kind is served, or None."""
     versions = (kind.api_version, *kind.also)
     return next((version for version in versions if (version, kind.plural) in served), None)
@@ -162,7 +173,7 @@ def _decode(data: bytes, response_type: type[T]) -> T | None:
         return None
 
 
-async def _get_served_resources(client: Client) -> frozenset[tuple[str, str]] | None:
+async def get_served_resources(client: Client) -> Served | None:
     """Returns the served resources as apiVersion and plural; None if the server does not answer
     discovery."""
     resources = set()
@@ -178,9 +189,7 @@ async def _get_served_resources(client: Client) -> frozenset[tuple[str, str]] | 
     return frozenset(resources)
 
 
-async def _find_outdated_definitions(
-    client: Client, served: frozenset[tuple[str, str]]
-) -> list[str]:
+async def _find_outdated_definitions(client: Client, served: Served) -> list[str]:
     """Returns a problem for each definition of our own group that lacks fields which this program
     reads or writes."""
     document = await _get(client, f"/openapi/v3/apis/{OWN_GROUP}/v1", _OpenApi)

@@ -38,7 +38,7 @@ from stower.live.calls import CallResult, DriverExecutor, DriverSnapshot
 from stower.live.client import Client, collection_path
 from stower.live.dispatcher import Dispatcher
 from stower.live.ledger import FileLedger, LedgerError
-from stower.live.reflector import Changes, Reflector, TypedDecoder
+from stower.live.reflector import Changes, Reflector, TriedEveryMinute, TypedDecoder
 from stower.live.shell import (
     Clock,
     ShellError,
@@ -124,13 +124,14 @@ class DriverShell:
                 self._inbox.append(self._list_all())
             self._wake_event.set()
 
+        path = collection_path(KIND_BY_VIEW[view])
         return Reflector(
             self._client,
-            collection_path(KIND_BY_VIEW[view]),
+            path,
             TypedDecoder(view),
             rng,
             selector=SELECTORS.get(view, ""),
-            optional=view in NEGOTIATING,
+            available=TriedEveryMinute(path) if view in NEGOTIATING else None,
             on_list=on_list,
             on_changes=on_changes,
         )

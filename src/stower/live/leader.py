@@ -13,11 +13,13 @@ from stower.framework.election import JITTER_FACTOR, LeaderElection, LeaderElect
 from stower.framework.retries import CONFLICT
 from stower.live.access import AccessError
 from stower.live.client import Client, Response
+from stower.live.outages import Outages
 
 __all__ = ["LeaderElectionConfig", "LeaderElector"]
 
 log = logging.getLogger(__name__)
 NOT_FOUND: Final = 404
+READ, WRITE = "cannot read the Lease", "cannot write the Lease"
 SECOND_NS: Final = 1_000_000_000
 EXPIRY_JITTER_SECONDS: Final = 0.1  # spreads the requests of the candidates when a Lease expires
 
@@ -26,7 +28,12 @@ class LeaderElector:
     """One candidate for a Lease: acquires, renews and releases it."""
 
     def __init__(
-        self, client: Client, identity: str, config: LeaderElectionConfig, rng: random.Random
+        self,
+        client: Client,
+        identity: str,
+        config: LeaderElectionConfig,
+        rng: random.Random,
+        outages: Outages | None = None,
     ) -> None:
         self.election = LeaderElection(identity, config)
         self._client = client
@@ -35,7 +42,7 @@ class LeaderElector:
         self._leases_path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._lease_path = f"{self._leases_path}/{name}"
         self.resource_version = ""  # of the Lease as this candidate last wrote it
-        self._last_warning = ""
+        self._outages = outages or Outages()
 
     async def acquire(self) -> None:
         """Waits until this candidate holds the Lease.
@@ -49,7 +56,7 @@ class LeaderElector:
             if self.election.is_leader:
                 return
             pause_s = retry_s / 2 * self._rng.uniform(1, JITTER_FACTOR)
-            remaining_ns = self.election.lease_expires_at_ns - time.monotonic_ns()
+            remaining_ns = self.election.lease_expires_at_ns - _now_ns()
             if remaining_ns > 0:
                 until_expiry_s = remaining_ns / SECOND_NS + self._rng.uniform(
                     0, EXPIRY_JITTER_SECONDS
@@ -59,19 +66,20 @@ class LeaderElector:
 
     async def renew(self) -> None:
         """Renews the Lease until leadership is lost."""
-        while self.election.check_leadership(now_ns := time.monotonic_ns()):
+        while self.election.check_leadership(now_ns := _now_ns()):
+            pause_s = max(0, self.election.next_attempt_ns - now_ns) / SECOND_NS
             try:
                 # The limit holds for the whole renewal, however slow the server is: the other
                 # candidates rely on it.
                 async with asyncio.timeout(self.election.remaining_ns(now_ns) / SECOND_NS):
-                    await asyncio.sleep(self.election.config.retry_ns / SECOND_NS)
+                    await asyncio.sleep(pause_s)
                     await self._try_acquire_or_renew()
             except TimeoutError:
-                log.warning("the Lease %s was not renewed in time", self._lease_path)
+                log.warning("the Lease was not renewed in time: %s", self._lease_path)
 
     def is_leader(self) -> bool:
         """Returns whether this candidate holds the Lease and its renewal is not overdue."""
-        return self.election.check_leadership(time.monotonic_ns())
+        return self.election.check_leadership(_now_ns())
 
     async def release(self) -> None:
         """Gives the Lease up, so that the next leader need not wait until it expires."""
@@ -84,14 +92,16 @@ class LeaderElector:
                 await self._request("PUT", self._lease_path, released)
 
     async def _try_acquire_or_renew(self) -> None:
-        requested_at_ns = time.monotonic_ns()
+        self.election.begin_attempt(_now_ns())
         answer, lease = await self._get_lease()
         if lease is None and answer.status != NOT_FOUND:
-            self._warn_once(f"cannot be read: {answer.message or answer.status}")
+            self._outages.meet(READ, self._lease_path, answer.message, answer.status)
             return
-        new_lease = self.election.try_acquire_or_renew(lease, time.monotonic_ns(), time.time_ns())
+        self._outages.end(READ, self._lease_path)
+        requested_at_ns = _now_ns()
+        new_lease = self.election.try_acquire_or_renew(lease, requested_at_ns, time.time_ns())
         if new_lease is None:
-            self.election.check_leadership(time.monotonic_ns(), is_held_by_other=True)
+            self.election.check_leadership(requested_at_ns, is_held_by_other=True)
             return
         if lease is None:
             answer = await self._request("POST", self._leases_path, new_lease)
@@ -100,17 +110,11 @@ class LeaderElector:
         if answer.status in (200, 201):
             self.election.confirm_renewal(requested_at_ns)
             self.resource_version = _resource_version(answer)
-            self._last_warning = ""
+            self._outages.end(WRITE, self._lease_path)
         elif answer.status == CONFLICT:
             log.info("the Lease %s was not written: %s", self._lease_path, answer.message)
         else:
-            self._warn_once(f"cannot be written: {answer.message or answer.status}")
-
-    def _warn_once(self, problem: str) -> None:
-        """Logs a problem unless it was the last one logged: the log shows why a standby waits."""
-        if problem != self._last_warning:
-            self._last_warning = problem
-            log.warning("the Lease %s %s", self._lease_path, problem)
+            self._outages.meet(WRITE, self._lease_path, answer.message, answer.status)
 
     async def _get_lease(self) -> tuple[Response, Object | None]:
         answer = await self._request("GET", self._lease_path)
@@ -132,6 +136,11 @@ class LeaderElector:
                 return await self._client.request(method, path, data)
         except (TimeoutError, AccessError) as error:
             return Response(0, (str(error) or f"no answer within {deadline_s:g} s").encode())
+
+
+def _now_ns() -> int:
+    """The time of the event loop, which never goes back."""
+    return int(asyncio.get_running_loop().time() * SECOND_NS)
 
 
 def _resource_version(answer: Response) -> str:

@@ -18,6 +18,7 @@ import msgspec
 from stower.framework.events import WatchType
 from stower.live.access import AccessError
 from stower.live.client import Client, Response, WatchInterrupted, WatchStatusError
+from stower.live.outages import Outages
 from stower.model.errors import InvalidObject
 from stower.model.raw import decode
 
@@ -32,7 +33,10 @@ GONE: Final = 410
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 FATAL_STATUSES: Final = (401, FORBIDDEN, NOT_FOUND)
+LIST, WATCH = "cannot list", "cannot watch"
 NOT_SERVED_RETRY_SECONDS: Final = 60.0  # between lists of a resource that is not served
+# Objects with nothing but their metadata, where the server can.
+METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
 WATCH_TIMEOUT_SECONDS: Final = (300, 600)  # a range, so that not all watches end at once
 SHORT_WATCH_SECONDS: Final = 1.0  # a watch that ends sooner, and without an event, is a failure
 BACKOFF_SECONDS: Final = 0.2
@@ -147,6 +151,39 @@ class UnstructuredDecoder:
         return str(obj["metadata"]["resourceVersion"])
 
 
+class Available(Protocol):
+    """Says where an optional resource can be listed (availability.py)."""
+
+    async def paths(self) -> Sequence[str]:
+        """Returns its paths in all versions that are served, the preferred first; none if it is not
+        to be listed, and thus counts as empty."""
+
+    async def wait(self) -> None:
+        """Waits until `paths` may be others."""
+
+    def refuse(self, path: str, answer: Response) -> bool:
+        """The list was answered so. Returns whether the resource counts as empty."""
+
+
+class TriedEveryMinute:
+    """Of a resource that is listed at one path until it is served there."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def paths(self) -> Sequence[str]:
+        """See Available."""
+        return (self._path,)
+
+    async def wait(self) -> None:
+        """See Available."""
+        await asyncio.sleep(NOT_SERVED_RETRY_SECONDS)
+
+    def refuse(self, path: str, answer: Response) -> bool:
+        """See Available."""
+        return answer.status == NOT_FOUND
+
+
 class ListError(Exception):
     """The server refuses the list for good: another try does not help."""
 
@@ -162,22 +199,22 @@ class Reflector:
         rng: random.Random,
         *,
         selector: str = "",
-        optional: bool = False,
-        ignore_forbidden: bool = False,
-        other_paths: Sequence[str] = (),
+        available: Available | None = None,
+        is_metadata: bool = False,
         on_list: Callable[[], None],
         on_changes: Callable[[Changes], None],
         has_room: asyncio.Event | None = None,
         on_malformed: Callable[[MalformedObject, str], None] = lambda obj, why: None,
+        outages: Outages | None = None,
     ) -> None:
-        """`optional`: if the server does not serve the resource, there are no objects of it.
-        `ignore_forbidden`: the same if it is optional and the server forbids the list.
-        `other_paths`: the resource's paths in other versions.
+        """`available`: of an optional resource; None: it is served at `path`. `is_metadata`: only
+        the metadata of the objects is asked for.
 
         `on_list` is called when `objects` is replaced as a whole, `on_changes` with the changes to
         it. While `has_room` is not set, no more changes are read. `on_malformed` is called with an
-        object that cannot be decoded, and the reason.
+        object that cannot be decoded, and the reason. `outages`: shared with others of the client.
         """
+        self._outages = outages or Outages()
         self._on_malformed = on_malformed
         self._has_room = has_room
         self.path = path
@@ -189,9 +226,9 @@ class Reflector:
         self._decoder = decoder
         self._rng = rng
         self._selector = selector
-        self._optional = optional
-        self._paths = (path, *other_paths)
-        self._empty_statuses = (NOT_FOUND, FORBIDDEN) if ignore_forbidden else (NOT_FOUND,)
+        self._available = available
+        self._list_accept = METADATA.format("List") if is_metadata else ""
+        self._watch_accept = METADATA.format("") if is_metadata else ""
         self._on_list = on_list
         self._on_changes = on_changes
         self._version = ""
@@ -210,10 +247,10 @@ class Reflector:
                 if not self._version and not (
                     self._has_watch_list and not needs_paged_list and self._is_path_known
                 ):
-                    await self._list()
+                    is_listed = await self._list()
                     needs_paged_list = False
-                    if not self._version:
-                        await asyncio.sleep(NOT_SERVED_RETRY_SECONDS)
+                    if self._available is not None and not is_listed:
+                        await self._available.wait()
                         continue
                 started_s = asyncio.get_running_loop().time()
                 if not await self._watch(started_s):
@@ -223,26 +260,28 @@ class Reflector:
                 self.interruption_count += 1
                 # Over a connection that breaks, pages get further than a streamed list.
                 needs_paged_list = self._initial_objects is not None
-                log.info("watch of %s was interrupted: %s", self.path, error)
+                self._outages.meet(WATCH, self.path, str(error), level=logging.INFO)
                 await self._backoff()
             except WatchStatusError as error:
                 if self._initial_objects is not None:
                     self._has_watch_list &= error.status not in WATCH_LIST_UNSUPPORTED
                     needs_paged_list = True  # the error of a list is more specific
                     continue
-                if error.status == GONE or (error.status == NOT_FOUND and self._optional):
+                if error.status == GONE or (
+                    error.status == NOT_FOUND and self._available is not None
+                ):
                     self._version = ""
                 else:
-                    log.warning("watch of %s failed: %s %s", self.path, error.status, error)
+                    self._outages.meet(WATCH, self.path, str(error), error.status)
                 await self._backoff(error.retry_after_s)
             except AccessError as error:
-                log.warning("%s", error)
+                self._outages.meet(LIST, self.path, str(error))
                 await self._backoff()
 
     @property
     def _is_path_known(self) -> bool:
         """Whether it is known that the resource is served at `path`."""
-        return self._is_served or not self._optional
+        return self._is_served or self._available is None
 
     async def _backoff(self, min_s: float = 0.0) -> None:
         """Sleeps for a random pause that grows with each failure.
@@ -254,31 +293,33 @@ class Reflector:
         pause_s = self._rng.uniform(max_s / 2, max_s)
         await asyncio.sleep(min(max(pause_s, min_s), BACKOFF_SECONDS_MAX))
 
-    async def _list(self) -> None:
+    async def _list(self) -> bool:
+        """Replaces all objects; returns False where the resource is not to be listed, and empty."""
         while True:
-            for path in self._paths:
+            paths = [self.path] if self._available is None else await self._available.paths()
+            if not paths:
+                self._replace({}, "")
+                return False
+            for path in paths:
                 self.path = path
                 answer, objects, version = await self._list_pages()
                 if answer.status != NOT_FOUND:
                     break
             if answer.status == 200:
+                self._outages.end(LIST, self.path)
                 self._is_served = True
                 break
-            if answer.status in self._empty_statuses and self._optional:
-                if answer.status == FORBIDDEN:
-                    log.warning(
-                        "cannot list %s: %s: running without these objects",
-                        self.path,
-                        answer.message,
-                    )
-                break  # there are no objects until the resource is served
+            if self._available is not None and self._available.refuse(self.path, answer):
+                self._replace({}, "")
+                return False
             if answer.status in FATAL_STATUSES and not self.has_synced:
                 raise ListError(f"{self.path}: {answer.status} {answer.message}")
             self._is_unpaged = answer.status == GONE
-            log.warning("cannot list %s: %s", self.path, answer.message or answer.status)
+            self._outages.meet(LIST, self.path, answer.message, answer.status)
             await self._backoff(answer.retry_after_s)
         self._is_unpaged = False
         self._replace(objects, version)
+        return True
 
     def _replace(self, objects: dict[str, Any], version: str) -> None:
         """Replaces all objects by those of a list at this resourceVersion."""
@@ -302,7 +343,9 @@ class Reflector:
                 query["continue"] = token
             if self._selector:
                 query["fieldSelector"] = self._selector
-            answer = await self._client.request("GET", f"{self.path}?{urlencode(query)}")
+            answer = await self._client.request(
+                "GET", f"{self.path}?{urlencode(query)}", accept=self._list_accept
+            )
             if answer.status != 200:
                 return answer, {}, ""
             try:
@@ -353,7 +396,8 @@ class Reflector:
         if self._selector:
             query["fieldSelector"] = self._selector
         self._initial_objects = None if self._version else {}
-        async for lines in self._client.watch(self.path, query):
+        async for lines in self._client.watch(self.path, query, self._watch_accept):
+            self._outages.end(WATCH, self.path)
             if lines:  # a watch that had events is resumed without a pause
                 self._failures, was_useful = 0, True
             for start in range(0, len(lines), BATCH_SIZE):

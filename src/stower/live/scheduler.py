@@ -34,7 +34,7 @@ from stower.framework.extenders import Extender
 from stower.framework.observer import Observer, Observers
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.framework.recording import Recording
-from stower.framework.retries import CONFLICT
+from stower.framework.retries import CONFLICT, TOO_MANY_REQUESTS, is_outcome_unknown
 from stower.framework.writes import (
     AgentAnswer,
     ApiWrite,
@@ -43,6 +43,7 @@ from stower.framework.writes import (
     CreateEvent,
     Solve,
     Write,
+    call_name,
     write_text,
 )
 from stower.live.agents import AgentRequestHandler
@@ -51,6 +52,7 @@ from stower.live.cluster_reflectors import ClusterReflectors, background_kinds
 from stower.live.dispatcher import Dispatcher
 from stower.live.extenders import HTTPExtenders
 from stower.live.leader import LeaderElectionConfig, LeaderElector
+from stower.live.outages import Outages
 from stower.live.reflector import Changes, MalformedObject
 from stower.live.renewal import EngineRenewal
 from stower.live.shadow import ReorderBuffer, ShadowComparer
@@ -77,6 +79,7 @@ CATCH_UP_SECONDS: Final = 0.5
 CATCH_UP_CHECKS: Final = 25
 STALL_CHECK_SECONDS: Final = 0.1
 BIND_REJECTED_CODES: Final = (CONFLICT, 404)
+WRITE: Final = "cannot write"
 NOTE_CHARACTERS_MAX: Final = 400  # of the reason why a pod cannot be read
 
 
@@ -87,6 +90,7 @@ class Options:
     `instance`: its name in Events and in the Lease. `seed`: of the random pauses. `in_flight`: the
     most writes in flight. `leader_election` None: no election, this scheduler is the only one.
     `groups`, `vms`, `warm`: whether pod groups, migrations of VMs, and WarmPools are watched.
+    `required_views`: views of the kinds that the configuration relies on.
     `shadow`: compares another scheduler's decisions; nothing is written.
     """
 
@@ -98,6 +102,7 @@ class Options:
     groups: bool = False
     vms: bool = False
     warm: bool = False
+    required_views: tuple[type, ...] = ()
     shadow: ShadowComparer | None = None
 
 
@@ -129,17 +134,20 @@ class Scheduler:
         self._pending_bindings: dict[str, Decision] = {}  # bindings without a result, by uid
         self.max_stall_s = 0.0  # the longest stall of the event loop since the last metrics
         rng = random.Random(options.seed)
+        self._outages = Outages()
         self.reflectors = ClusterReflectors(
             client,
             background_kinds(options.groups, options.vms, options.warm),
             rng,
+            options.required_views,
             on_list=self._on_list,
             on_changes=self._on_changes,
             on_malformed_pod=self._on_malformed_pod,
             has_room=self._has_room,
+            outages=self._outages,
         )
         self.elector = (
-            LeaderElector(client, options.instance, options.leader_election, rng)
+            LeaderElector(client, options.instance, options.leader_election, rng, self._outages)
             if options.leader_election
             else None
         )
@@ -198,7 +206,8 @@ class Scheduler:
         """Runs until `stop` is set. Raises ShellError, also when leadership is lost."""
         self.client.on_request = self._observers.on_request if self._observers else None
         reflector_runs = [reflector.run() for reflector in self.reflectors]
-        coroutines = [*reflector_runs, self._run_steps(), self._measure_loop_stalls()]
+        coroutines = [*reflector_runs, self.reflectors.availability.run()]
+        coroutines += [self._run_steps(), self._measure_loop_stalls()]
         if self.elector is not None:
             coroutines.append(self._lead(self.elector))
         if self._recording is not None:
@@ -300,7 +309,12 @@ class Scheduler:
 
     def _on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, took_s: float) -> None:
         self._observers.on_write(write, answer, took_s)
-        if isinstance(answer, WriteFailed):
+        kind = call_name(write)
+        if isinstance(answer, WriteOk):
+            self._outages.end(WRITE, kind)
+        elif answer.code == TOO_MANY_REQUESTS or is_outcome_unknown(answer.code):
+            self._outages.meet(WRITE, kind, answer.message, answer.code, logging.INFO)
+        else:
             text = "a write to the API server failed: %s: %s %s"
             log.info(text, write_text(write), answer.code, answer.message)
         if not isinstance(write, Bind):
@@ -350,7 +364,7 @@ class Scheduler:
         while True:
             slice_end_s = time.perf_counter() + SLICE_SECONDS
             while (event := self._next_event(engine)) is not None:
-                self._step(engine, event)
+                self._take(engine, event)
                 if time.perf_counter() >= slice_end_s:
                     break
             else:
@@ -404,11 +418,17 @@ class Scheduler:
         due_ns = engine.next_wake_ns
         return Tick() if due_ns is not None and due_ns <= self._clock.now_ns() else None
 
+    def _take(self, engine: Engine, event: Event) -> None:
+        """Lets the engine process an event, or what another scheduler's event comes to."""
+        if self._options.shadow is None:
+            self._step(engine, event)
+            return
+        for one in self._options.shadow.take(engine, event):
+            self._step(engine, one)
+
     def _step(self, engine: Engine, event: Event) -> None:
         now_ns = self._clock.now_ns()
         writes: list[Write] = []
-        if self._options.shadow is not None:
-            self._options.shadow.compare_event(engine, event)
         started_s = time.perf_counter()
         try:
             writes = engine.step(event, now_ns)

@@ -2,7 +2,8 @@
 
 Nothing is written, not even a Lease. Each watch is in order, but one watch may be ahead of the
 others: events are ordered by resourceVersion, after a delay in which the other watches can catch
-up. A decision is judged by the state just before it. Requested in kubernetes/kubernetes#58242.
+up. A decision is judged by the state just before it, which is not that before the binding where a
+pod waits for volumes in between (pre_binds.py). Requested in kubernetes/kubernetes#58242.
 """
 
 import heapq
@@ -14,10 +15,13 @@ from stower.engine.engine import Engine
 from stower.engine.explain.agreement import Judgement, judge
 from stower.engine.queue.entities import Place
 from stower.framework.events import Event, Listed, Observed, WatchType
+from stower.live.pre_binds import POD_SCHEDULED, PreBinds
 from stower.model.kinds import Pod
+from stower.state.devices import claim_refs
+from stower.state.volumes import claims_of
 
-POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
+NOT_FOUND: Final = "not found"  # in the reason of a pod whose claim the other did not see either
 # How far one watch may be behind the others.
 REORDER_DELAY_NS: Final = 500_000_000
 
@@ -70,22 +74,22 @@ class ShadowComparer:
         self._on_judgement = on_judgement
         # The last message of each pod, by uid, so that no message is judged twice.
         self._last_messages: dict[str, str] = {}
+        self._pre_binds = PreBinds()
 
-    def compare_event(self, engine: Engine, event: Event) -> None:
-        """Judges the decision in an event, if any, before the engine processes the event."""
+    def take(self, engine: Engine, event: Event) -> Iterator[Event]:
+        """Judges the decision in an event, if any, before the engine processes the event. Yields
+        what the engine has to process."""
+        decided = None
+        yield from self._pre_binds.undo(engine, event)
         if isinstance(event, Listed):
             self._count_missed(engine, event)
-        if not isinstance(event, Observed) or not isinstance(event.object, Pod):
-            return
-        pod = event.object
-        if event.type is WatchType.DELETED or pod.is_terminal:
-            self._last_messages.pop(pod.metadata.uid, None)
-            return
-        for judgement in self._judge_pod(engine, pod):
-            self.verdicts[judgement.verdict] += 1
-            if judgement.verdict != "agrees":
-                self.differences.append(judgement)
-            self._on_judgement(judgement)
+        elif isinstance(event, Observed):
+            decided = self._pre_binds.find_decision(engine, event)
+            if decided is not None:
+                self._tell(engine, decided.pod, decided.node_name)
+            elif isinstance(event.object, Pod):
+                self._judge_pod(engine, event, event.object)
+        yield from self._pre_binds.events(event, decided)
 
     def _count_missed(self, engine: Engine, event: Listed) -> None:
         """Counts decisions made while a watch was lost: the state behind them is unknown."""
@@ -102,18 +106,51 @@ class ShadowComparer:
                 judgements.append(judge(engine.state, queued.profile, queued.entry, ""))
         return judgements
 
-    def _judge_pod(self, engine: Engine, pod: Pod) -> Iterator[Judgement]:
+    def _judge_pod(self, engine: Engine, event: Observed, pod: Pod) -> None:
+        if event.type is WatchType.DELETED or pod.is_terminal:
+            self._last_messages.pop(pod.metadata.uid, None)
+        elif pod.spec.node_name:
+            self._last_messages.pop(pod.metadata.uid, None)
+            self._tell(engine, pod, pod.spec.node_name)
+        elif pod.metadata.uid not in self._pre_binds:
+            condition = pod.condition(POD_SCHEDULED)
+            is_refused = condition is not None and condition.status == "False"
+            if condition is None or not is_refused or condition.reason != UNSCHEDULABLE:
+                return
+            if self._last_messages.get(pod.metadata.uid) != condition.message:
+                self._last_messages[pod.metadata.uid] = condition.message
+                self._tell(engine, pod, "", condition.message)
+
+    def _tell(self, engine: Engine, pod: Pod, node_name: str, message: str = "") -> None:
+        """Judges one decision; see judge."""
         entry = engine.state.pods.get(pod.metadata.uid)
         profile = engine.profiles.get(pod.spec.scheduler_name)
         if entry is None or entry.row >= 0 or profile is None:
             return
-        if pod.spec.node_name:
-            self._last_messages.pop(entry.uid, None)
-            yield judge(engine.state, profile, entry, pod.spec.node_name)
-            return
-        condition = pod.condition(POD_SCHEDULED)
-        if condition is None or condition.status != "False" or condition.reason != UNSCHEDULABLE:
-            return
-        if self._last_messages.get(entry.uid) != condition.message:
-            self._last_messages[entry.uid] = condition.message
-            yield judge(engine.state, profile, entry, "", condition.message)
+        if _is_claim_late(engine, pod, bool(node_name) and bool(pod.spec.node_name)):
+            if not message or NOT_FOUND not in message:
+                self.verdicts["race"] += 1
+                return
+        found = judge(engine.state, profile, entry, node_name, message)
+        self.verdicts[found.verdict] += 1
+        if found.verdict != "agrees":
+            self.differences.append(found)
+        self._on_judgement(found)
+
+
+def _is_claim_late(engine: Engine, pod: Pod, is_bound: bool) -> bool:
+    """Returns whether the watches have not shown a claim of the pod as the other scheduler must
+    have seen it: that it exists, and where the pod is bound, that its binding or allocation is
+    complete."""
+    state, namespace = engine.state, pod.metadata.namespace
+    for name, _ in claims_of(pod):
+        claim = state.volumes.claim(f"{namespace}/{name}")
+        if claim is None or (is_bound and not claim.spec.volume_name):
+            return True
+    for ref in claim_refs(pod):
+        if ref.name == "":
+            continue  # no claim is needed
+        device_claim = state.devices.api_claim(f"{namespace}/{ref.name}") if ref.name else None
+        if device_claim is None or (is_bound and device_claim.status.allocation is None):
+            return True
+    return False

@@ -20,7 +20,7 @@ from stower.garbage import swept_by_the_clock
 from stower.live import debug
 from stower.live.access import AccessError, read_access
 from stower.live.client import Client
-from stower.live.discovery import check_features
+from stower.live.discovery import Served, check_features
 from stower.live.extenders import ExtenderError
 from stower.live.scheduler import Options, Scheduler
 from stower.live.shell import ShellError, StopRequested, os_error_text, run_unless_stopped
@@ -81,15 +81,13 @@ class AgentServingOptions:
 class RunOptions:
     """Options of what runs in addition to a scheduler.
 
-    `observers`: in addition to the metrics; `agents`: None where agents of VMs are not served;
-    `required_views`: views of the kinds that the configuration relies on.
+    `observers`: in addition to the metrics; `agents`: None where agents of VMs are not served.
     """
 
     serving: ServingOptions | None = None
     observers: Sequence[Observer] = ()
     recording: Recording | None = None
     agents: AgentServingOptions | None = None
-    required_views: tuple[type[Any], ...] = ()
 
 
 @dataclass
@@ -131,9 +129,11 @@ async def run(
             raise ShellError(str(error)) from None
         try:
             await run_unless_stopped(stop, check_version(client))
+            availability = scheduler.reflectors.availability
+            await run_unless_stopped(stop, availability.look())
         except StopRequested:
             return None
-        await _log_features(client, run_options.required_views)
+        await _log_features(client, availability.served, options.required_views)
         addresses = ListenAddresses()
         if serving is not None:
             addresses.serving = await stack.enter_async_context(_serve_endpoint(scheduler, serving))
@@ -148,9 +148,11 @@ async def run(
         return scheduler.engine
 
 
-async def _log_features(client: Client, required_views: tuple[type[Any], ...]) -> None:
+async def _log_features(
+    client: Client, served: Served | None, required_views: tuple[type[Any], ...]
+) -> None:
     """Logs which features the server supports, and what is missing for the configuration."""
-    report = await check_features(client, required_views)
+    report = await check_features(client, served, required_views)
     log.info(
         "features served by the API server: %s; not served: %s",
         ", ".join(report.served),

@@ -202,7 +202,8 @@ def test_doctor_finds_what_a_cluster_offers_and_lacks(fake: FakeApi, kubeconfig:
     assert ("ok", "1 of the first 1 ready") == found["nodes"]
     assert ("ok", "granted") == found["right to create pods/binding"]
     state, text = found["Lease kube-system/kube-scheduler"]
-    assert ("note", True) == (state, text.startswith("held by another, renewed 2026-01-01"))
+    assert ("ok", True) == (state, text.startswith("held by another, renewed 2026-01-01"))
+    assert text.endswith("expired, who starts now leads")
 
 
 def test_doctor_counts_rights_that_are_missing(fake: FakeApi, kubeconfig: Path) -> None:
@@ -216,7 +217,7 @@ def test_doctor_counts_rights_that_are_missing(fake: FakeApi, kubeconfig: Path) 
     fake.fault = fault
     told = invoke("doctor", "--kubeconfig", kubeconfig)
     assert 1 == told.exit_code
-    assert "not granted: run kubectl apply -k deploy/scheduler" in told.stdout
+    assert "kubectl apply -k deploy/scheduler makes the account and its roles" in told.stdout
     assert "nodes is forbidden" in told.stdout
     fake.fault = lambda method, path: Response(403, b'{"message": "no reviews"}')
     told = invoke("doctor", "--kubeconfig", kubeconfig)

@@ -13,6 +13,7 @@ from stower.cli.scheduler_setup import SchedulerSetup
 from stower.cli.verbs import actors, apiserver, make_groups, run
 from stower.engine.engine import Engine
 from stower.framework.stopwatch import Stopwatch
+from stower.live.rights import REVIEW
 from tests.unit.cli.served import invoke, logging_restored, stop_when
 from tests.unit.cli.test_cluster_inputs import node, pod
 from tests.unit.live.fake_api import NODES, PODS, FakeApi, port_in_use
@@ -117,7 +118,9 @@ def test_a_dry_run_reports_how_far_both_schedulers_agree(
     told = invoke("run", "--kubeconfig", kubeconfig, "--dry-run", "-o", "json")
     found = json.loads(told.stdout)
     assert (0, 0, None) == (told.exit_code, found["decisions"], found["agreementPercent"])
-    assert {"GET"} == {method for method, _ in fake.sent}
+    assert {REVIEW} == {path for method, path in fake.sent if method != "GET"}, (
+        "which stores nothing"
+    )
 
 
 def test_a_server_that_refuses_the_scheduler_is_an_error(

@@ -81,6 +81,46 @@ def test_who_cannot_renew_leads_no_longer_before_another_may() -> None:
     assert not election.check_leadership(21 * S, is_held_by_other=True)
 
 
+MS = 1_000_000
+DELAYS = range(0, 10_000, 250)
+
+
+@pytest.mark.parametrize("read_ms", DELAYS)
+def test_leadership_that_is_won_is_kept_whatever_winning_took(read_ms: int) -> None:
+    """Over all delays of the read, the write and the renewal that follows: where the renewal is
+    answered before the renew deadline of the write has passed, the candidate never stops leading;
+    and it never leads for longer than others wait."""
+    kept = 0
+    for write_ms in DELAYS:
+        for renewal_ms in (10, 500, 3_000):
+            election = LeaderElection("a", TERMS)
+            election.begin_attempt(0)
+            written_ns = read_ms * MS
+            assert election.try_acquire_or_renew(None, written_ns, 0) is not None
+            now_ns = written_ns + write_ms * MS
+            election.confirm_renewal(written_ns)
+            assert election.check_leadership(now_ns)
+            if read_ms + write_ms >= 2_000:
+                assert election.next_attempt_ns <= now_ns, "at once"
+            starts_ns = max(now_ns, election.next_attempt_ns)
+            answered_ns = starts_ns + renewal_ms * MS
+            is_in_time = answered_ns < written_ns + TERMS.renew_deadline_ns
+            assert is_in_time == election.check_leadership(answered_ns)
+            assert is_in_time == (election.remaining_ns(starts_ns) > renewal_ms * MS)
+            assert not election.check_leadership(written_ns + TERMS.lease_ns)
+            kept += is_in_time
+    assert kept > len(DELAYS)
+
+
+def test_attempts_begin_a_retry_period_apart() -> None:
+    election = LeaderElection("a", TERMS)
+    election.begin_attempt(5 * S)
+    election.confirm_renewal(5 * S)
+    assert 7 * S == election.next_attempt_ns
+    election.begin_attempt(7 * S)  # and is refused
+    assert 9 * S == election.next_attempt_ns
+
+
 def test_terms_of_a_configuration() -> None:
     assert TERMS == read_leader_election(None)
     assert read_leader_election({"leaderElect": False}) is None

@@ -19,6 +19,7 @@ from stower.api.optional_kinds import SERVE
 from stower.api.reads import Watch
 from stower.api.requests import Request
 from stower.api.server import Api
+from stower.api.users import ADMIN, UserInfo
 from stower.apiserver.tables import load_registry
 from stower.live.access import Access
 from stower.live.client import JSON, NOT_SENT, Response, WatchStatusError
@@ -37,19 +38,33 @@ PATIENCE_SECONDS = 8.0
 class FakeApi:
     """An `Api` behind the interface of stower.live.client.Client.
 
-    `fault`: returns a response to give instead of the API's own, by method and path. `sent` has
-    method and path (without the query) of every request.
+    `fault`: returns a response to give instead of the API's own, by method and path. `user`: whose
+    requests the client's are; with one, roles decide. `is_plain`: optional kinds
+    are served where they are defined. `sent` has method and path (without the
+    query) of every request, `watched` the paths of watches, `refused` what was forbidden.
     """
 
     class access:
         server = "https://api.test"
 
-    def __init__(self, fault: Fault = lambda method, path: None) -> None:
-        self.api = Api(load_registry("1.36", SERVE), seed=1)
+    def __init__(
+        self,
+        fault: Fault = lambda method, path: None,
+        user: UserInfo | None = None,
+        is_plain: bool = False,
+    ) -> None:
+        self.user = user or ADMIN
+        self.api = Api(
+            load_registry("1.36", () if is_plain else SERVE, native=not is_plain),
+            seed=1,
+            by_roles=user is not None,
+        )
         self.api.bootstrap(time.time_ns())
         self.api.store.visible = self.api.store.revision
         self.fault = fault
         self.sent: list[tuple[str, str]] = []
+        self.watched: list[str] = []
+        self.refused: list[tuple[str, str]] = []
         self.on_request: Callable[[str, int, float], None] | None = None
         self._changed: set[asyncio.Event] = set()
         self._injected: dict[str, list[bytes]] = {}
@@ -72,7 +87,9 @@ class FakeApi:
         fault = self.fault(method, path)
         if fault is not None:
             return fault
-        status, data = self.handle(method, path, body or b"", content_type, accept)
+        status, data = self.handle(method, path, body or b"", content_type, accept, self.user)
+        if status == 403:
+            self.refused.append(self.sent[-1])
         if self.on_request is not None:
             self.on_request(method, status, 0.001)
         return Response(status, data)
@@ -80,12 +97,21 @@ class FakeApi:
     async def get_with_retry(self, path: str) -> Response:
         return await self.request("GET", path)
 
-    async def watch(self, path: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
+    async def watch(
+        self, path: str, query: dict[str, str], accept: str = ""
+    ) -> AsyncIterator[list[bytes]]:
         fault = self.fault("WATCH", path)
         if fault is not None:
             raise WatchStatusError(fault)
-        request = Request("GET", path, time.time_ns(), (*query.items(), ("watch", "1")))
+        request = Request(
+            "GET", path, time.time_ns(), (*query.items(), ("watch", "1")), accept=accept,
+            user=self.user,
+        )  # fmt: skip
         watch = self.api.handle(request)
+        if isinstance(watch, Watch):
+            self.watched.append(path)
+        elif watch.status == 403:
+            self.refused.append(("WATCH", path))
         if not isinstance(watch, Watch):
             raise WatchStatusError(Response(watch.status, watch.body))
         changed = asyncio.Event()
@@ -105,14 +131,15 @@ class FakeApi:
     # As its owner
 
     def handle(
-        self, method: str, path: str, body: bytes, content_type: str, accept: str = ""
-    ) -> tuple[int, bytes]:
+        self, method: str, path: str, body: bytes, content_type: str, accept: str = "",
+        user: UserInfo = ADMIN,
+    ) -> tuple[int, bytes]:  # fmt: skip
         """Carries out a request; status and body."""
         parts = urlsplit(path)
         answer = self.api.handle(
             Request(
                 method, unquote(parts.path), time.time_ns(), tuple(parse_qsl(parts.query)), body,
-                content_type if body else "", accept,
+                content_type if body else "", accept, user,
             )
         )  # fmt: skip
         assert not isinstance(answer, Watch)

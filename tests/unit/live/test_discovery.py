@@ -9,7 +9,12 @@ import pytest
 
 from stower.live.access import AccessError
 from stower.live.client import Response
-from stower.live.discovery import AGGREGATED_DISCOVERY, FeatureReport, check_features
+from stower.live.discovery import (
+    AGGREGATED_DISCOVERY,
+    FeatureReport,
+    check_features,
+    get_served_resources,
+)
 from stower.live.shell import ShellError
 from stower.live.version import check_version
 from stower.model.kinds import CompositePodGroup, PodGroup, ResourceClaim, WarmPool
@@ -63,7 +68,11 @@ def grouped(resources: dict[str, list[str]]) -> Object:
 
 def report(server: Server, required: Iterable[type] = ()) -> FeatureReport:
     client: Any = server
-    return asyncio.run(check_features(client, required))
+
+    async def check() -> FeatureReport:
+        return await check_features(client, await get_served_resources(client), required)
+
+    return asyncio.run(check())
 
 
 def test_features_need_all_of_their_kinds() -> None:

@@ -61,7 +61,9 @@ class Forgetful:
         body = {"metadata": {"resourceVersion": "5"}, "items": items}
         return Response(200, msgspec.json.encode(body))
 
-    async def watch(self, path: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
+    async def watch(
+        self, path: str, query: dict[str, str], accept: str = ""
+    ) -> AsyncIterator[list[bytes]]:
         if "sendInitialEvents" in query:
             raise WatchStatusError(Response(422, b"{}"))  # no lists as streams here
         if "resourceclaims" in path and not self.is_gone:

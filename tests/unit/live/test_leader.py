@@ -13,6 +13,7 @@ from stower.live.access import AccessError
 from stower.live.client import Response
 from stower.live.leader import LeaderElector
 from tests.unit.live.fake_api import FakeApi, until
+from tests.virtual_loop import VirtualLoop
 
 MS = 1_000_000
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
@@ -101,10 +102,10 @@ def test_a_lease_that_expires_is_taken_at_once() -> None:
 @pytest.mark.parametrize(
     ("fault", "text"),
     [
-        (Response(403, b'{"message": "not you"}'), "cannot be read: not you"),
-        (Response(500, b"{}"), "cannot be read: {}"),
-        (Response(200, b"no JSON"), "cannot be read: "),
-        (None, "cannot be read: no credentials"),
+        (Response(403, b'{"message": "not you"}'), f"cannot read the Lease {LEASE}: 403 not you"),
+        (Response(500, b"{}"), f"cannot read the Lease {LEASE}: 500 {{}}"),
+        (Response(200, b"no JSON"), f"cannot read the Lease {LEASE}: "),
+        (None, f"cannot read the Lease {LEASE}: no credentials"),
     ],
 )
 def test_a_problem_is_logged_once_and_the_lease_acquired_when_it_is_over(
@@ -144,8 +145,8 @@ def test_a_lost_race_for_the_lease_is_no_problem(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.INFO, "stower.live.leader"):
         asyncio.run(candidate(FakeApi(answer)).acquire())
     levels = [record.levelname for record in caplog.records]
-    assert ["INFO", "WARNING"] == levels
-    assert "cannot be written: {}" in caplog.messages[1]
+    assert ["INFO", "WARNING", "WARNING"] == levels
+    assert f"cannot write the Lease {LEASE}: 422 {{}}" == caplog.messages[1]
 
 
 def test_a_version_that_the_server_does_not_say_is_empty() -> None:
@@ -155,6 +156,56 @@ def test_a_version_that_the_server_does_not_say_is_empty() -> None:
     elector = candidate(FakeApi(answer))
     asyncio.run(elector.acquire())
     assert "" == elector.resource_version
+
+
+class Slow(FakeApi):
+    """Answers the first requests after these seconds, then at once."""
+
+    def __init__(self, *delays_s: float) -> None:
+        super().__init__()
+        self._delays_s = [*delays_s]
+
+    async def request(self, *arguments: Any, **options: Any) -> Response:
+        if self._delays_s:
+            await asyncio.sleep(self._delays_s.pop(0))
+        return await super().request(*arguments, **options)
+
+
+@pytest.mark.parametrize("read_s", [0, 1.5, 5, 9.9])
+@pytest.mark.parametrize("write_s", [0, 1.5, 5, 8.5, 9.9])
+def test_a_lease_that_was_won_slowly_is_renewed_at_once(read_s: float, write_s: float) -> None:
+    """With kube-scheduler's durations: leadership lasts 10 s from the write on."""
+    loop = VirtualLoop()
+    fake = Slow(read_s, write_s)
+    elector = candidate(fake, config=LeaderElectionConfig())
+
+    async def lead() -> None:
+        await elector.acquire()
+        await elector.renew()
+
+    leading = loop.create_task(lead())
+    loop.advance(read_s + write_s + 0.05)
+    assert (read_s + write_s >= 2) == (("PUT", LEASE) in fake.sent)
+    loop.advance(60)
+    assert not leading.done()
+    loop.end()
+
+
+def test_an_attempt_that_fails_is_repeated_a_retry_period_later() -> None:
+    loop = VirtualLoop()
+    is_failing = False
+    fake = FakeApi(lambda method, path: Response(500, b"{}") if is_failing else None)
+    elector = candidate(fake, config=LeaderElectionConfig())
+    loop.run(elector.acquire())
+    is_failing = True
+    renewing = loop.create_task(elector.renew())
+    asked = len(fake.sent)
+    loop.advance(9)
+    assert 4 == len(fake.sent) - asked
+    assert not renewing.done()
+    loop.advance(2)
+    assert renewing.done()
+    loop.end()
 
 
 @pytest.mark.parametrize("turns", range(6))

@@ -35,7 +35,9 @@ class Ending:
         self.lists += 1
         return EMPTY
 
-    async def watch(self, _: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
+    async def watch(
+        self, _: str, query: dict[str, str], accept: str = ""
+    ) -> AsyncIterator[list[bytes]]:
         if "sendInitialEvents" in query:
             raise WatchStatusError(Response(422, b"{}"))  # no lists as streams here
         self.watches += 1

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from stower.live.reflector import (
     ListError,
     MalformedObject,
     Reflector,
+    TriedEveryMinute,
     TypedDecoder,
     UnstructuredDecoder,
 )
@@ -63,14 +64,16 @@ class Script:
         self.paths: list[str] = []
         self.queries: list[dict[str, str]] = []
 
-    async def request(self, method: str, path: str) -> Response:
+    async def request(self, method: str, path: str, accept: str = "") -> Response:
         self.paths.append(path)
         answer = self.lists.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    async def watch(self, path: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
+    async def watch(
+        self, path: str, query: dict[str, str], accept: str = ""
+    ) -> AsyncIterator[list[bytes]]:
         self.queries.append(query)
         steps = self.watches.pop(0) if self.watches else [FOREVER]
         for step in steps:
@@ -224,9 +227,9 @@ def test_a_list_that_fails_is_tried_again(caplog: pytest.LogCaptureFixture) -> N
     seen = Seen(Script(lists, [[refused], [gone]]))
     seen.run(lambda: seen.lists == 2)
     assert {"a": "1"} == seen.versions()
-    assert "cannot list /pods: down" in caplog.text
+    assert "cannot list /pods: 500 down" in caplog.text
     assert "cannot list /pods: the answer is not a list: " in caplog.text
-    assert "cannot list /pods: not now" in caplog.text
+    assert "cannot list /pods: 403 not now" in caplog.text
 
 
 def test_pages_that_take_too_long_are_replaced_by_one_list() -> None:
@@ -240,33 +243,61 @@ def test_pages_that_take_too_long_are_replaced_by_one_list() -> None:
     assert "/pods?" == server.paths[-1]
 
 
+class Shown:
+    """An Available with these paths, which are asked for again after a moment."""
+
+    def __init__(self, *paths: str, empty: Sequence[int] = (404,)) -> None:
+        self._paths = paths
+        self._empty = empty
+        self.refused: list[tuple[str, int]] = []
+
+    async def paths(self) -> Sequence[str]:
+        return self._paths
+
+    async def wait(self) -> None:
+        await asyncio.sleep(0.001)
+        self._paths = self._paths or ("/pods",)
+
+    def refuse(self, path: str, answer: Response) -> bool:
+        self.refused.append((path, answer.status))
+        return answer.status in self._empty
+
+
 def test_an_optional_resource_is_empty_until_it_is_served() -> None:
-    missing = Response(404, b"{}")
-    server = Script([missing, missing, page(pod("a"), version=5)])
-    seen = Seen(server, optional=True)
+    """What is not shown is not listed."""
+    server = Script([page(pod("a"), version=5)])
+    seen = Seen(server, available=Shown())
     seen.run(lambda: seen.versions())
     assert {"a": "1"} == seen.versions()
     assert 2 == seen.lists, "once as empty, once with objects"
+
+
+def test_a_resource_that_is_tried_every_minute_is_empty_until_it_is_served() -> None:
+    missing = Response(404, b"{}")
+    server = Script([missing, missing, page(pod("a"), version=5)])
+    seen = Seen(server, available=TriedEveryMinute("/pods"))
+    seen.run(lambda: seen.versions())
+    assert {"a": "1"} == seen.versions()
+    assert 2 == seen.lists
 
 
 def test_an_optional_resource_that_is_withdrawn_is_empty() -> None:
     missing = Response(404, b"{}")
     withdrawn = [WatchStatusError(missing)]
     server = Script([page(pod("a"), version=5), missing], [withdrawn, withdrawn])
-    seen = Seen(server, optional=True)
+    shown = Shown("/pods")
+    seen = Seen(server, available=shown)
     seen.run(lambda: seen.lists == 2)
     assert {} == seen.versions()
+    assert [("/pods", 404)] == shown.refused
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_a_forbidden_list_is_empty_only_if_that_is_expected(
-    hidden: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_forbidden_list_is_empty_only_if_that_is_expected(hidden: bool) -> None:
     server = Script([Response(403, b'{"message": "not you"}')] * 50)
-    seen = Seen(server, optional=True, ignore_forbidden=hidden)
+    seen = Seen(server, available=Shown("/pods", empty=(403, 404) if hidden else (404,)))
     if hidden:
         seen.run(lambda: seen.lists)
-        assert "cannot list /pods: not you: running without these objects" in caplog.text
     else:
         with pytest.raises(ListError, match="/pods: 403 not you"):
             seen.run(lambda: False)
@@ -275,7 +306,7 @@ def test_a_forbidden_list_is_empty_only_if_that_is_expected(
 def test_a_resource_is_looked_for_in_its_other_versions() -> None:
     missing = Response(404, b"{}")
     server = Script([missing, page(pod("a"), version=5)])
-    seen = Seen(server, optional=True, other_paths=("/older/pods",))
+    seen = Seen(server, available=Shown("/pods", "/older/pods"))
     seen.run(lambda: len(server.queries))
     assert "/older/pods" == seen.reflector.path
     assert {"a": "1"} == seen.versions()
@@ -350,7 +381,9 @@ def test_other_tasks_run_between_the_batches_of_a_large_list(
     lines = b"\n".join(msgspec.json.encode(event("ADDED", pod(f"w{i}", i))) for i in range(7, 12))
 
     class Together(Script):
-        async def watch(self, path: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
+        async def watch(
+            self, path: str, query: dict[str, str], accept: str = ""
+        ) -> AsyncIterator[list[bytes]]:
             async for some in super().watch(path, query):
                 yield [line for line in b"".join(some).split(b"\n") if line]
 
@@ -365,9 +398,9 @@ def test_other_tasks_run_between_the_batches_of_a_large_list(
 
 def test_missing_credentials_are_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     missing = AccessError("no token")
-    seen = Seen(Script([missing, page(pod("a"), version=5)]), optional=True)
+    seen = Seen(Script([missing, page(pod("a"), version=5)]), available=Shown("/pods"))
     seen.run(lambda: seen.versions())
-    assert ["no token"] == caplog.messages
+    assert ["cannot list /pods: no token"] == caplog.messages
 
 
 def test_a_watch_that_is_throttled_waits_as_long_as_the_server_asks(
@@ -395,7 +428,7 @@ def test_a_watch_that_is_throttled_waits_as_long_as_the_server_asks(
     with caplog.at_level(logging.WARNING):
         asyncio.run(story())
     assert [17.0, module.BACKOFF_SECONDS_MAX] == [pause for pause in pauses if pause >= 1]
-    assert "watch of /pods failed: 429 later" in caplog.text
+    assert "cannot watch /pods: 429 later" in caplog.text
 
 
 def test_objects_as_dictionaries_have_their_kind() -> None:

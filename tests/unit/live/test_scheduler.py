@@ -20,6 +20,7 @@ from stower.framework.observer import Observer
 from stower.framework.writes import AgentAnswer, ApiWrite, Write
 from stower.live import reflector, scheduler, shadow
 from stower.live.client import Response
+from stower.live.rights import REVIEW
 from stower.live.scheduler import Options, Scheduler, has_reached_version
 from stower.live.shadow import ShadowComparer
 from stower.live.shell import ShellError
@@ -383,7 +384,9 @@ def test_a_shadow_judges_another_schedulers_decisions_and_writes_nothing(
 
     fake = asyncio.run(story())
     assert [("default/p", "n1", "agrees")] == [(j.pod, j.node, j.verdict) for j in judged]
-    assert {"GET"} == {method for method, _ in fake.sent}
+    assert {REVIEW} == {path for method, path in fake.sent if method != "GET"}, (
+        "which stores nothing"
+    )
 
 
 def test_an_extender_takes_part_in_decisions(caplog: pytest.LogCaptureFixture) -> None:

@@ -90,8 +90,7 @@ def run(given: RunArguments) -> None:
     observers: list[Observer] = [DecisionLog()] if given.v >= DECISIONS_V else []
     tracing = _tracing(given.otlp_endpoint)
     observers += [tracing] if tracing is not None else []
-    relies_on = (VirtualMachine, VirtualMachineMigration) if setup.has_vms else ()
-    around = RunOptions(serving, observers, recorder, agents, relies_on)
+    around = RunOptions(serving, observers, recorder, agents)
     stopwatch = _stopwatch(given, serving)
 
     def build() -> Engine:
@@ -164,6 +163,7 @@ def _options(given: RunArguments, setup: SchedulerSetup, shadow: ShadowComparer 
         groups=features.groups or features.devices.group_claims,
         vms=setup.has_vms,
         warm=features.warm_pools,
+        required_views=(VirtualMachine, VirtualMachineMigration) if setup.has_vms else (),
         shadow=shadow,
     )
 
