@@ -1,72 +1,42 @@
 """Serves the autoscaler-agents of VMs over HTTP: one POST is one request.
 
-Each request goes to the engine as an AgentAsked event, so that a recording contains it too. This
-module does not interpret requests; stower.vms.agent has the protocol. A request of a browser is
-refused: any web page could make one for whoever looks at it.
+Does not interpret requests; agent_requests.py passes them on. A request of a browser is refused:
+any web page could make one for whoever looks at it.
 """
 
 import asyncio
 import hmac
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
-from stower.framework.events import AgentAsked
-from stower.framework.writes import AgentAnswer
+from stower.live.agent_requests import AgentRequests
 from stower.live.http_runner import Next, serve_app
 from stower.vms.agent import BODY_BYTES_MAX
 
-PENDING_MAX: Final = 10_000
-# The engine answers within a second; a process that was suspended may take longer.
-TIMEOUT_SECONDS: Final = 10
 BODY_SECONDS: Final = 10
 
 
-class AgentRequestHandler:
-    """Passes requests to the engine and holds each one until the engine has answered it."""
+async def _handle(requests: AgentRequests, request: web.Request) -> web.Response:
+    """Handles one request; reads at most BODY_BYTES_MAX bytes of its body.
 
-    def __init__(self, submit: Callable[[AgentAsked], None]) -> None:
-        self._submit = submit
-        self._pending: dict[int, asyncio.Future[AgentAnswer]] = {}
-        self._next_id = 1
-
-    def complete(self, answer: AgentAnswer) -> None:
-        """Answers the request with the answer's id; does nothing if it is no longer pending."""
-        future = self._pending.pop(answer.id, None)
-        if future is not None and not future.done():
-            future.set_result(answer)
-
-    async def handle(self, request: web.Request) -> web.Response:
-        """Handles one request; reads at most BODY_BYTES_MAX bytes of its body.
-
-        The status is 415 for a compressed body, 408 for one that does not come within
-        BODY_SECONDS, and 503 if PENDING_MAX requests are pending, or if the engine does not answer
-        within TIMEOUT_SECONDS.
-        """
-        if request.headers.get("Content-Encoding", "identity") != "identity":
-            return web.Response(status=415, text="Content-Encoding: want identity")
-        try:
-            body = await asyncio.wait_for(_read_body(request), BODY_SECONDS)
-        except TimeoutError:
-            return web.Response(status=408, text=f"no whole body within {BODY_SECONDS} s")
-        except web.RequestPayloadError:
-            return web.Response(status=400, text="the body is malformed")
-        if len(self._pending) >= PENDING_MAX:
-            return web.Response(status=503, text=f"{PENDING_MAX} requests are pending already")
-        id, self._next_id = self._next_id, self._next_id + 1
-        future = self._pending[id] = asyncio.get_running_loop().create_future()
-        self._submit(AgentAsked(id, request.method, body))
-        try:
-            answer = await asyncio.wait_for(future, TIMEOUT_SECONDS)
-        except TimeoutError:
-            return web.Response(status=503, text=f"no answer within {TIMEOUT_SECONDS} s")
-        finally:
-            self._pending.pop(id, None)
-        headers = {"Content-Type": answer.type} if answer.type else {}
-        return web.Response(status=answer.status, body=answer.body.encode(), headers=headers)
+    The status is 415 for a compressed body, 408 for one that does not come within BODY_SECONDS.
+    """
+    if request.headers.get("Content-Encoding", "identity") != "identity":
+        return web.Response(status=415, text="Content-Encoding: want identity")
+    try:
+        body = await asyncio.wait_for(_read_body(request), BODY_SECONDS)
+    except TimeoutError:
+        return web.Response(status=408, text=f"no whole body within {BODY_SECONDS} s")
+    except web.RequestPayloadError:
+        return web.Response(status=400, text="the body is malformed")
+    answer = await requests.ask(request.method, body)
+    headers = {"Content-Type": answer.type} if answer.type else {}
+    return web.Response(status=answer.status, body=answer.body.encode(), headers=headers)
 
 
 async def _read_body(request: web.Request) -> bytes:
@@ -103,7 +73,7 @@ def _make_check(token: str) -> Any:
 
 @asynccontextmanager
 async def serve_agents(
-    agents: AgentRequestHandler,
+    requests: AgentRequests,
     host: str,
     port: int,
     token: str = "",
@@ -114,6 +84,6 @@ async def serve_agents(
     `token`: what each request must have; empty for none. `tls`: None for plain HTTP.
     """
     app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_make_check(token)])
-    app.router.add_route("*", "/{path:.*}", agents.handle)
+    app.router.add_route("*", "/{path:.*}", partial(_handle, requests))
     async with serve_app(app, host, port, tls) as bound_port:
         yield bound_port

@@ -1,31 +1,27 @@
 """A client of one API server: single requests with their responses, and watches.
 
-Does not retry, except where a function says so; never interprets objects. aiohttp serves watches
-alone and is imported with the first one: the import takes 0.3 s, and most verbs watch nothing.
+Does not retry, except where a function says so; never interprets objects.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
 
 from stower.live.access import Access, AccessError
 from stower.live.connection import (
-    CONNECT_SECONDS,
     REQUEST_SECONDS,
     ConnectionLost,
     ConnectionPool,
     RequestNotSent,
 )
 from stower.live.outages import error_text
+from stower.live.stream import ResponseStream
 from stower.model.kinds import Kind
 from stower.pki.transports import finish_closing
-
-if TYPE_CHECKING:
-    import aiohttp
 
 JSON: Final = "application/json"
 TRIES: Final = 5
@@ -34,7 +30,7 @@ UNAUTHORIZED: Final = 401
 NOT_SENT: Final = -1
 # An API server sends a bookmark every minute: a watch that is silent for longer is dead.
 WATCH_IDLE_SECONDS: Final = 90.0
-READ_BYTES: Final = 1 << 20
+STATUS_BYTES_MAX: Final = 1 << 20  # of a refusal
 LINE_BYTES_MAX: Final = 16 << 20  # of a watch event; an object has at most 3 MiB
 TRANSPORT_ERRORS: Final = (OSError, asyncio.TimeoutError, ConnectionLost)
 
@@ -79,13 +75,12 @@ class WatchStatusError(Exception):
 
 
 class Client:
-    """Sends requests and watches to one API server. Owns their connections: requests go through a
-    ConnectionPool, watches through an aiohttp session, which exists inside `async with`."""
+    """Sends requests and watches to one API server. Owns the connections of requests; each watch
+    has one of its own."""
 
     def __init__(self, access: Access, user_agent: str) -> None:
         self.access = access
         self._user_agent = user_agent
-        self._session: aiohttp.ClientSession | None = None  # of the first watch
         self._pool = ConnectionPool(access.server, access.tls, access.server_name)
         self._cached_headers: dict[str, str] | None = None
         self._cached_header_block = ""
@@ -103,8 +98,6 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         self._pool.close()
-        if self._session is not None:
-            await self._session.close()
         await finish_closing()
 
     async def request(
@@ -145,11 +138,7 @@ class Client:
         head = await self._build_header_block()
         if accept:
             head = head.replace(f"Accept: {JSON}\r\n", f"Accept: {accept}\r\n")
-        if self._pool.tls is not self.access.tls:
-            self._pool.close()
-            self._pool = ConnectionPool(
-                self.access.server, self.access.tls, self.access.server_name
-            )
+        self._renew_pool()
         body_head = (
             f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
         )
@@ -160,11 +149,8 @@ class Client:
             return Response(NOT_SENT, b"")
         except TRANSPORT_ERRORS as error:
             return Response(0, error_text(error).encode())
-        retry_after = reply.headers.get(b"retry-after", b"")
         reply_body = reply.body[0] if len(reply.body) == 1 else b"".join(reply.body)
-        return Response(
-            reply.status, reply_body, float(retry_after) if retry_after.isdigit() else 0.0
-        )
+        return Response(reply.status, reply_body, _retry_after_s(reply.headers))
 
     async def get_with_retry(self, path: str) -> Response:
         """Sends the GET of a first contact; tries again a few times while there is no response."""
@@ -205,59 +191,45 @@ class Client:
         Yields an empty list first, when the server has accepted the watch. Ends when the server
         ends the stream. Raises WatchStatusError, WatchInterrupted and AccessError.
         """
-        import aiohttp
-
-        headers = {**await self.access.headers(), "Accept": accept or JSON}
-        url = f"{self.access.server}{path}?{urlencode({**query, 'watch': '1'})}"
-        timeout = aiohttp.ClientTimeout(
-            total=None, connect=CONNECT_SECONDS, sock_read=WATCH_IDLE_SECONDS
-        )
+        head = await self._build_header_block()
+        if accept:
+            head = head.replace(f"Accept: {JSON}\r\n", f"Accept: {accept}\r\n")
+        self._renew_pool()
+        target = f"{self._pool.prefix}{path}?{urlencode({**query, 'watch': '1'})}"
+        stream: ResponseStream | None = None
         try:
-            async with self._watch_session().get(
-                url,
-                headers=headers,
-                timeout=timeout,
-                ssl=self.access.tls or True,
-                server_hostname=self.access.server_name or None,
-            ) as response:
-                if response.status != 200:
-                    if response.status == UNAUTHORIZED:
-                        await self.access.renew()
-                    retry_after = response.headers.get("Retry-After", "")
-                    retry_after_s = float(retry_after) if retry_after.isdecimal() else 0.0
-                    raise WatchStatusError(
-                        Response(response.status, await response.read(), retry_after_s)
-                    )
-                try:
-                    yield []  # accepted
-                    partial_line = b""
-                    async for chunk in response.content.iter_any():
-                        *lines, partial_line = (partial_line + chunk).split(b"\n")
-                        if len(partial_line) > LINE_BYTES_MAX:
-                            raise WatchInterrupted(f"a line has more than {LINE_BYTES_MAX} bytes")
-                        if lines:
-                            yield [line for line in lines if line]
-                finally:
-                    _abort(response)
-        except (aiohttp.ClientError, *TRANSPORT_ERRORS) as error:
-            raise WatchInterrupted(error_text(error)) from None
-
-    def _watch_session(self) -> "aiohttp.ClientSession":
-        """Returns the session of all watches, which is opened with the first one."""
-        import aiohttp
-
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                auto_decompress=True,
-                headers={"User-Agent": self._user_agent},
-                read_bufsize=READ_BYTES,
+            stream = await self._pool.connect(
+                asyncio.get_running_loop(), lambda: ResponseStream(WATCH_IDLE_SECONDS)
             )
-        return self._session
+            status = await stream.request(f"GET {target} HTTP/1.1\r\n{head}\r\n".encode())
+            if status != 200:
+                if status == UNAUTHORIZED:
+                    await self.access.renew()
+                body = await stream.read_all(STATUS_BYTES_MAX)
+                raise WatchStatusError(Response(status, body, _retry_after_s(stream.headers)))
+            yield []  # accepted
+            partial_line = b""
+            while chunk := await stream.read():
+                *lines, partial_line = (partial_line + chunk).split(b"\n")
+                if len(partial_line) > LINE_BYTES_MAX:
+                    raise WatchInterrupted(f"a line has more than {LINE_BYTES_MAX} bytes")
+                if lines:
+                    yield [line for line in lines if line]
+        except TRANSPORT_ERRORS as error:
+            raise WatchInterrupted(error_text(error)) from None
+        finally:
+            if stream is not None:
+                stream.close()
+
+    def _renew_pool(self) -> None:
+        """Opens no more connections with certificates that were replaced."""
+        if self._pool.tls is not self.access.tls:
+            self._pool.close()
+            self._pool = ConnectionPool(
+                self.access.server, self.access.tls, self.access.server_name
+            )
 
 
-def _abort(response: "aiohttp.ClientResponse") -> None:
-    """Closes the connection of an abandoned response without waiting for the end of TLS."""
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
+def _retry_after_s(headers: Mapping[bytes, bytes]) -> float:
+    text = headers.get(b"retry-after", b"")
+    return float(text) if text.isdigit() else 0.0

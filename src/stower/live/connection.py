@@ -1,14 +1,14 @@
 """A pool of HTTP/1.1 connections for requests with one complete response each.
 
 A scheduler makes two small writes for each pod. aiohttp's client takes 125-190 µs of CPU for one;
-this module takes a third, with httptools as the parser. Watches stay with aiohttp (client.py).
+this module takes a third, with httptools as the parser. stream.py has the responses of watches.
 """
 
 import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import httptools
@@ -20,6 +20,8 @@ IDLE_SECONDS: Final = 20.0
 CONNECT_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 30.0
 BODY_BYTES_MAX: Final = 256 << 20
+
+Protocol = TypeVar("Protocol", bound=asyncio.Protocol)
 
 
 class RequestNotSent(Exception):
@@ -211,14 +213,21 @@ class ConnectionPool:
         return None
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> Connection:
+        return await self.connect(loop, Connection)
+
+    async def connect(
+        self, loop: asyncio.AbstractEventLoop, make: Callable[[], Protocol]
+    ) -> Protocol:
+        """Opens one more connection to the server, which the pool does not own. Raises OSError and
+        TimeoutError."""
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, connection = await create_connection(
+            _, protocol = await create_connection(
                 loop,
-                Connection,
+                make,
                 self._hostname,
                 self._port,
                 ssl=self._tls,
                 server_hostname=(self._server_name or self._hostname) if self._tls else None,
             )
-        opened: Connection = connection
+        opened: Protocol = protocol
         return opened

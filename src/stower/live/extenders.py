@@ -15,10 +15,9 @@ import ssl
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 
 from stower.framework.events import ExtenderAnswered
@@ -26,6 +25,9 @@ from stower.framework.extenders import Extender
 from stower.framework.writes import CallExtender
 from stower.live.access import AccessError
 from stower.live.client import Client
+
+if TYPE_CHECKING:
+    import aiohttp
 
 # An answer names nodes: there is room for tens of thousands.
 ANSWER_BYTES_MAX: Final = 64 << 20
@@ -71,7 +73,12 @@ class HTTPExtenders:
             await self._session.close()
 
     async def _call(self, write: CallExtender) -> None:
+        # Imported only here: it takes a tenth of the start, and most clusters have no extender.
+        import aiohttp
+
         extender = self._extenders[write.extender]
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
         try:
             async with asyncio.timeout(extender.timeout_ns / 1e9):
                 body = await self._post(write, extender)
@@ -95,8 +102,7 @@ class HTTPExtenders:
         self._on_response(ExtenderAnswered(write.id, error=error))
 
     async def _post(self, write: CallExtender, extender: Extender) -> bytes:
-        if self._session is None:
-            self._session = aiohttp.ClientSession()
+        assert self._session is not None  # see _call
         action = getattr(extender, f"{write.verb}_verb")
         url = f"{extender.url_prefix.rstrip('/')}/{action}"
         body = encode(await self._build_args(write, extender))

@@ -67,7 +67,7 @@ def error_text(error: BaseException) -> str:
     return _BY_NAME.get(name) or _without_objects(str(cause)) or name
 
 
-# Of aiohttp, which is not imported for this.
+# Of aiohttp, which calls extenders.
 _BY_NAME: Final = {
     "ClientPayloadError": "the answer ended in its middle",
     "ServerDisconnectedError": "the server closed the connection",

@@ -46,7 +46,7 @@ from stower.framework.writes import (
     call_name,
     write_text,
 )
-from stower.live.agents import AgentRequestHandler
+from stower.live.agent_requests import AgentRequests
 from stower.live.client import Client
 from stower.live.cluster_reflectors import ClusterReflectors, background_kinds
 from stower.live.dispatcher import Dispatcher
@@ -166,7 +166,7 @@ class Scheduler:
         self._is_deciding = self.elector is None and options.shadow is None
         self.extenders = HTTPExtenders(options.extenders, client, self._on_extender_response)
         self.solver = Solver(self._on_search_answer)
-        self.agents = AgentRequestHandler(self._on_agent_request)
+        self.agents = AgentRequests(self._on_agent_request)
 
     @property
     def is_ready(self) -> bool:

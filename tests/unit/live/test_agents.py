@@ -8,8 +8,9 @@ import pytest
 
 from stower.framework.events import AgentAsked
 from stower.framework.writes import AgentAnswer
-from stower.live import agents as module
-from stower.live.agents import AgentRequestHandler, serve_agents
+from stower.live import agent_requests as module
+from stower.live.agent_requests import AgentRequests
+from stower.live.agents import serve_agents
 from stower.pki.server_certificate import Serving
 from stower.vms.agent import BODY_BYTES_MAX
 from tests.unit.live.fake_api import port_in_use, until
@@ -30,7 +31,7 @@ def asked(body: bytes, answer: Any, count: int = 1) -> tuple[list[AgentAsked], l
             async with session.post(f"http://127.0.0.1:{port}/any/path", data=body) as response:
                 return response.status, await response.text(), response.headers.get("Content-Type")
 
-        handler = AgentRequestHandler(submit)
+        handler = AgentRequests(submit)
         async with (
             serve_agents(handler, "127.0.0.1", 0) as port,
             aiohttp.ClientSession() as session,
@@ -72,7 +73,7 @@ def test_a_late_answer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def story() -> list[int]:
         requests: list[AgentAsked] = []
-        handler = AgentRequestHandler(requests.append)
+        handler = AgentRequests(requests.append)
         statuses = []
         async with (
             serve_agents(handler, "127.0.0.1", 0) as port,
@@ -92,7 +93,7 @@ def test_requests_that_are_too_many_are_refused(monkeypatch: pytest.MonkeyPatch)
 
     async def story() -> list[int]:
         requests: list[AgentAsked] = []
-        handler = AgentRequestHandler(requests.append)
+        handler = AgentRequests(requests.append)
         async with (
             serve_agents(handler, "127.0.0.1", 0) as port,
             aiohttp.ClientSession() as session,
@@ -110,7 +111,7 @@ def test_requests_that_are_too_many_are_refused(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_port_that_is_taken_is_an_error() -> None:
     async def story(port: int) -> None:
-        async with serve_agents(AgentRequestHandler(lambda request: None), "127.0.0.1", port):
+        async with serve_agents(AgentRequests(lambda request: None), "127.0.0.1", port):
             pass
 
     with port_in_use() as port, pytest.raises(OSError, match="in use"):
@@ -127,7 +128,7 @@ def answered(headers: dict[str, str], token: str = "", method: str = "POST") -> 
             requests.append(request)
             handler.complete(AgentAnswer(request.id, 200, "", ""))
 
-        handler = AgentRequestHandler(submit)
+        handler = AgentRequests(submit)
         async with (
             serve_agents(handler, "127.0.0.1", 0, token) as port,
             aiohttp.ClientSession() as session,
@@ -160,7 +161,7 @@ def test_trace_is_refused() -> None:
 
 def test_agents_are_served_over_tls() -> None:
     async def story() -> int:
-        handler = AgentRequestHandler(
+        handler = AgentRequests(
             lambda request: handler.complete(AgentAnswer(request.id, 200, "", ""))
         )
         tls = Serving(None, None, ("127.0.0.1",)).context

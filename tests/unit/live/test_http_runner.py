@@ -9,7 +9,8 @@ import pytest
 
 from stower.framework.writes import AgentAnswer
 from stower.live import agents, http_runner
-from stower.live.agents import AgentRequestHandler, serve_agents
+from stower.live.agent_requests import AgentRequests
+from stower.live.agents import serve_agents
 from stower.pki.server_certificate import Serving
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
@@ -21,9 +22,7 @@ def told(story: Callable[[Connect], Awaitable[Any]]) -> Any:
     """What a story returns that connects to the port of the agents and sends bytes."""
 
     async def whole() -> Any:
-        handler = AgentRequestHandler(
-            lambda asked: handler.complete(AgentAnswer(asked.id, 200, "", ""))
-        )
+        handler = AgentRequests(lambda asked: handler.complete(AgentAnswer(asked.id, 200, "", "")))
         writers = []
         async with serve_agents(handler, "127.0.0.1", 0) as port:
 
@@ -119,7 +118,7 @@ def test_tls_handshakes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     tls = Serving(None, None, ("127.0.0.1",)).context
 
     async def story() -> bytes:
-        handler = AgentRequestHandler(lambda asked: None)
+        handler = AgentRequests(lambda asked: None)
         async with serve_agents(handler, "127.0.0.1", 0, tls=tls) as port:
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
             refused = await read_all(silent[3][0])
