@@ -60,8 +60,10 @@ def test_on_a_cluster_it_says_what_is_served_and_what_may_be_done(tmp_path: Path
         assert "namespaces (list, watch)" in text
         assert " nodes (" not in text
         state, text = found["right to create pods/binding"]
-        assert ("missing", True) == (state, "deploy/scheduler" in text)
-        assert f"{reader} has none" in text
+        assert ("missing", True) == (state, f"the roles of {reader} do not have it" in text)
+        path = as_account(client, account(client, "nobody", []), tmp_path)
+        _, text = findings("--kubeconfig", str(path))[1]["right to create pods/binding"]
+        assert "deploy/scheduler makes the account and its roles" in text
 
 
 def test_with_the_manifests_applied_nothing_is_advised(tmp_path: Path) -> None:

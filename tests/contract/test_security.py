@@ -128,7 +128,8 @@ def test_slow_headers_are_cut(client: Client, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_yaml_in_and_out(client: Client) -> None:
-    """YAML bodies are read, aliases are not, and answers are YAML where that is asked for."""
+    """YAML bodies are read, aliases only within bounds, and answers are YAML where that is asked
+    for."""
     text = b"metadata: {name: 'y'}\ndata:\n  k: 'v'\n"
     kind = {"Content-Type": "application/yaml"}
     status, headers, body = client.raw(
@@ -137,8 +138,12 @@ def test_yaml_in_and_out(client: Client) -> None:
     assert (201, "application/yaml") == (status, headers["content-type"])
     assert b'name: "y"\n' in body  # y alone is a truth value in YAML 1.1
     assert 400 == client.raw("POST", CONFIG_MAPS, text.replace(b"'y'", b"y"), kind)[0]
-    bomb = b"a: &a [1]\nb: *a\n"
-    assert 400 == client.raw("POST", CONFIG_MAPS, bomb, kind)[0]
+    aliased = b"metadata: {name: z, labels: &a {k: v}}\ndata: *a\n"
+    assert 201 == client.raw("POST", CONFIG_MAPS, aliased, kind)[0]
+    lines = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+    bomb = "\n".join(["a0: &a0 x", *lines]).encode()
+    status, _, said = client.raw("POST", CONFIG_MAPS, bomb, kind)
+    assert (400, True) == (status, len(said) < 10_000)
 
 
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

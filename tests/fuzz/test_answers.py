@@ -18,7 +18,7 @@ from stower.framework.events import ExtenderAnswered, Listed, Tick
 from stower.framework.writes import CallExtender
 from stower.live.authorization import AuthorizationError, DelegatingAuthorizer
 from stower.live.client import Response, WatchStatusError
-from stower.live.discovery import check_features
+from stower.live.discovery import check_features, get_served_resources
 from stower.live.reflector import Reflector, TypedDecoder
 from stower.live.shell import ShellError
 from stower.live.version import check_version
@@ -157,7 +157,7 @@ class Saying:
 async def _said(client: Any) -> None:
     with contextlib.suppress(ShellError):
         await check_version(Getting(client))
-    await check_features(client, [WarmPool])
+    await check_features(client, await get_served_resources(client), [WarmPool])
     with contextlib.suppress(AuthorizationError):
         await DelegatingAuthorizer(client).check("Bearer x", "/metrics", "get")
 

@@ -139,7 +139,7 @@ async def _rights(
         yield Finding("rights", NOTE, "cannot be checked: the server refuses reviews of them")
         return
     lacking = [right for right, answer in zip(needed, answers, strict=True) if answer is False]
-    advice = await _advice(client, account) if lacking else ""
+    advice = await _advice(client, account, len(lacking) == len(needed)) if lacking else ""
     missing_reads = [right for right in lacking if right in reads]
     text = f"granted for {len(always)} kinds" if not missing_reads else _lacks(missing_reads)
     yield _right("right to read", text, advice if missing_reads else "")
@@ -151,8 +151,9 @@ async def _rights(
         found = [KIND_BY_VIEW[view] for view in feature.views]
         versions = [(version, kind) for kind in found for version in (kind.api_version, *kind.also)]
         rights = [
-            Right("list", _group(version), kind.plural)
+            Right(verb, _group(version), kind.plural)
             for version, kind in versions
+            for verb in ("list", "watch")
             if served is not None and (version, kind.plural) in served
         ]
         denied = [
@@ -200,20 +201,19 @@ def _lease_rights(election: LeaderElectionConfig | None) -> list[Right]:
     return [*some, Right("create", LEASES, "leases", namespace=election.namespace)]
 
 
-async def _advice(client: Client, account: str) -> str:
+async def _advice(client: Client, account: str, has_nothing: bool) -> str:
     """How the account gets what it lacks. What the manifests made already is not advised."""
-    is_made = (await client.request("GET", ROLE)).status == 200
     whom = account or "this account"
-    if not is_made and account == OWN_ACCOUNT:
-        return "kubectl apply -k deploy/scheduler"
-    if not is_made:
-        return f"kubectl apply -k deploy/scheduler makes the account and its roles; {whom} has none"
+    if not has_nothing:
+        return f"the roles of {whom} do not have it: check their version, and --config"
     if account == OWN_ACCOUNT:
-        return "the roles of the manifests do not have it: check their version, and --config"
-    return (
-        f"{whom} has not the roles of the manifests; the scheduler's own account is asked about "
-        f"with --account {OWN_ACCOUNT}"
-    )
+        return "kubectl apply -k deploy/scheduler"
+    if (await client.request("GET", ROLE)).status == 200:
+        return (
+            f"{whom} has not the roles of the manifests; the scheduler's own account is asked "
+            f"about with --account {OWN_ACCOUNT}"
+        )
+    return f"kubectl apply -k deploy/scheduler makes the account and its roles; {whom} has none"
 
 
 async def _nodes(client: Client) -> Finding:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -18,6 +19,7 @@ import msgspec
 from stower.live.access import AccessError
 from stower.live.client import Client, Response, collection_path
 from stower.live.discovery import Served, get_served_resources
+from stower.live.outages import Outages
 from stower.live.reflector import FORBIDDEN, NOT_FOUND, Changes, Reflector, TypedDecoder
 from stower.live.rights import Right, is_permitted
 from stower.model.kinds import Kind
@@ -29,7 +31,10 @@ RETRY_SECONDS: Final = 10.0  # where the server did not answer
 # A server publishes what a definition serves a moment after the definition itself.
 SETTLE_SECONDS: Final = 1.0
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-DEFINITIONS_RIGHT: Final = Right("list", "apiextensions.k8s.io", "customresourcedefinitions")
+VERBS: Final = ("list", "watch")
+# Reviews of rights may say otherwise than a server does, as while it starts: a path that was
+# refused so often, though reviews permit it, counts as empty until discovery is read again.
+CONTRADICTIONS_MAX: Final = 5
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -53,9 +58,11 @@ class Availability:
         kinds: Iterable[Kind],
         rng: random.Random,
         required_views: Iterable[type] = (),
+        outages: Outages | None = None,
     ) -> None:
         """`required_views`: of these the configuration makes use, so it warns where this account
-        may not list them."""
+        may not list them. `outages`: shared with others of the client."""
+        self._outages = outages
         self._client = client
         self._rng = rng
         self._kinds = tuple(kinds)
@@ -64,6 +71,8 @@ class Availability:
         self._definitions |= {f"{k.plural}.{_group(v)}" for k in self._kinds for v in k.also}
         self._paths: dict[type, tuple[str, ...]] | None = None  # None: not looked at yet
         self._denied: set[str] = set()
+        self._contradictions: Counter[str] = Counter()
+        self._is_unsure = True  # whether the next look comes soon
         self._changed = asyncio.Event()
         self._is_stale = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None
@@ -79,7 +88,7 @@ class Availability:
             if self._paths is None:
                 await self.look()
             while True:
-                period_s = REFRESH_SECONDS if self.served is not None else RETRY_SECONDS
+                period_s = RETRY_SECONDS if self._is_unsure else REFRESH_SECONDS
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(period_s):
                         await self._is_stale.wait()
@@ -93,9 +102,15 @@ class Availability:
                 await asyncio.gather(self._follower, return_exceptions=True)
 
     async def look(self) -> None:
-        """Reads discovery, and asks for the rights that are not known."""
+        """Reads discovery, and asks for the rights that are not known. Where the server does not
+        answer, what was known holds."""
+        is_first = self._paths is None
+        self._is_unsure = True
         try:
-            self.served = await get_served_resources(self._client)
+            served = await get_served_resources(self._client)
+            if served is None and not is_first:
+                return
+            self.served = served
             paths = {kind.view: self._served_paths(kind) for kind in self._kinds}
             denied = await self._find_denied({path for some in paths.values() for path in some})
             await self._follow_definitions()
@@ -107,6 +122,8 @@ class Availability:
                 level = logging.WARNING if view in self._required else logging.INFO
                 log.log(level, "this account may not list %s: running without these objects", path)
         self._denied = denied
+        # A server that has just started may refuse for a moment what it permits.
+        self._is_unsure = served is None or (is_first and bool(denied))
         self._replace({
             view: tuple(path for path in some if path not in denied)
             for view, some in paths.items()
@@ -127,26 +144,33 @@ class Availability:
         )
 
     async def _find_denied(self, paths: set[str]) -> set[str]:
-        """Returns those of the paths that this account may not list. What was permitted once is
-        listed: the answer says so where it is no longer."""
+        """Returns those of the paths that this account may not list and watch. What was permitted
+        once is listed: the answer says so where it is no longer."""
         if self.served is None:
             return set()
         known = {path for some in (self._paths or {}).values() for path in some}
         asked = sorted(paths - known)
-        answers = await asyncio.gather(
-            *(is_permitted(self._client, _list_right(path)) for path in asked)
-        )
-        return {path for path, answer in zip(asked, answers, strict=True) if answer is False}
+        answers = await asyncio.gather(*(self._is_denied(path) for path in asked))
+        return {path for path, is_denied in zip(asked, answers, strict=True) if is_denied}
+
+    async def _is_denied(self, path: str) -> bool:
+        """Whether reviews say that this account may not list and watch what a path has."""
+        _, _, group, _, plural = path.split("/")
+        for verb in VERBS:
+            if await is_permitted(self._client, Right(verb, group, plural)) is False:
+                return True
+        return False
 
     async def _follow_definitions(self) -> None:
         """Begins to watch definitions as soon as this account may."""
         if self._follower is not None and not self._follower.done():
             return
-        if self.served is None or not await is_permitted(self._client, DEFINITIONS_RIGHT):
+        if self.served is None or await self._is_denied(DEFINITIONS):
             return
         reflector = Reflector(
             self._client, DEFINITIONS, TypedDecoder(_Definition), self._rng,
-            on_list=lambda: None, on_changes=self._on_definitions, is_metadata=True,
+            on_list=self._is_stale.set, on_changes=self._on_definitions, is_metadata=True,
+            outages=self._outages,
         )  # fmt: skip
         self._follower = asyncio.create_task(self._follow(reflector))
 
@@ -170,16 +194,25 @@ class Availability:
         """Waits until anything changes."""
         await self._changed.wait()
 
-    def refuse(self, path: str, answer: Response) -> None:
-        """Takes a path for unavailable until discovery is read again."""
-        if answer.status == FORBIDDEN:
-            log.info("cannot list %s: %s: running without these objects", path, answer.message)
-            self._denied.add(path)
+    async def refuse(self, path: str, answer: Response) -> bool:
+        """Takes a path for unavailable until discovery is read again, which is soon; returns False
+        where the answer is not to be believed."""
         assert self._paths is not None
+        if answer.status == FORBIDDEN:
+            self._contradictions[path] += 1
+            if self._contradictions[path] < CONTRADICTIONS_MAX and not await self._is_denied(path):
+                return False
+            log.info("cannot list %s: %s: running without these objects", path, answer.message)
+            del self._contradictions[path]
+            self._denied.add(path)
+        else:
+            self._is_unsure = True
+            self._is_stale.set()
         # Who refused it waits for the next change: this one is its own.
         self._paths = {
             view: tuple(one for one in some if one != path) for view, some in self._paths.items()
         }
+        return True
 
 
 class KindAvailability:
@@ -199,19 +232,12 @@ class KindAvailability:
         while before == await self.paths():
             await self._of_all.wait()
 
-    def refuse(self, path: str, answer: Response) -> bool:
+    async def refuse(self, path: str, answer: Response) -> bool | None:
         """See Available."""
         if answer.status not in (FORBIDDEN, NOT_FOUND):
-            return False
-        self._of_all.refuse(path, answer)
-        return True
+            return None
+        return await self._of_all.refuse(path, answer)
 
 
 def _group(api_version: str) -> str:
     return api_version.rpartition("/")[0]
-
-
-def _list_right(path: str) -> Right:
-    """The right to list what a path has: /apis/GROUP/VERSION/PLURAL."""
-    _, _, group, _, plural = path.split("/")
-    return Right("list", group, plural)

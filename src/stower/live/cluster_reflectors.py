@@ -93,7 +93,7 @@ class ClusterReflectors:
             )
 
         optional = [kind for kind in kinds if kind.view in OPTIONAL_VIEWS]
-        self.availability = Availability(client, optional, rng, required_views)
+        self.availability = Availability(client, optional, rng, required_views, outages)
         self.nodes = make_reflector(NODES, Node)
         self.pods = make_reflector(PODS, Pod, selector=LIVE_PODS, on_malformed=on_malformed_pod)
         self._background = {

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from stower.live.outages import error_text
 from stower.pki.transports import create_connection
 
 # Servers close connections that are idle for longer, perhaps during a write.
@@ -99,7 +100,7 @@ class Connection(asyncio.Protocol):
         has_length = b"content-length" in headers or b"transfer-encoding" in headers
         if exc is None and self._has_head and not has_length and self._response_future is not None:
             self.on_message_complete()  # the end of the connection is the end of the body
-        self.close(str(exc) if exc else "the server closed the connection")
+        self.close(error_text(exc) if exc else "the server closed the connection")
 
     # Called by the parser
 

@@ -20,6 +20,7 @@ from stower.controllers.objects import RESOURCES, Resource
 from stower.controllers.runtime import Call, ControllerManager, resource_path
 from stower.live.access import Access, AccessError, read_access
 from stower.live.client import JSON, Client, Response
+from stower.live.outages import Outages
 from stower.live.reflector import (
     Changes,
     ListError,
@@ -56,6 +57,7 @@ class ControllerShell:
         self.manager = manager
         self.window = Window(IN_FLIGHT)
         self._client = client
+        self._outages = Outages()
         self._clock = Clock()
         self._wake_event = asyncio.Event()
         self._calls: deque[Call] = deque()
@@ -93,6 +95,7 @@ class ControllerShell:
             self._chance,
             on_list=on_list,
             on_changes=on_changes,
+            outages=self._outages,
             available=TriedEveryMinute(path) if resource.optional else None,
         )
 

@@ -42,9 +42,7 @@ from stower.model.kinds import Pod
 
 log = logging.getLogger(__name__)
 EVENTS_MAX: Final = 10_000  # Events that wait to be sent; more are dropped
-# An Event waits so long while there are other writes; from then on every second write is one, so
-# that a pod's Event follows its binding at once, however many pods wait to be bound.
-EVENT_PATIENCE_SECONDS: Final = 0.2
+EVENTS_CLOSE_SECONDS: Final = 1.0  # for the Events that wait when the dispatcher is closed
 
 _PodWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite
 ResultCallback = Callable[[WriteOk | WriteFailed], None]
@@ -86,13 +84,24 @@ class Dispatcher:
         self._instance = instance
         self._writes: deque[_PodWrite] = deque()
         self._events: deque[CreateEvent] = deque()
-        self._event_times_s: deque[float] = deque()  # when each of them was queued
-        self._was_event = False  # whether the last write was an Event
         # The writes behind the pending one of the same object.
         self._queues_by_uid: dict[str, deque[_PodWrite]] = {}
         self._in_flight: Counter[str] = Counter()  # number of writes in flight, by call name
-        self._workers = WorkerPool[ApiWrite](
-            self._next_write, self._process, lambda: self.window.size, write_text
+        self._workers = WorkerPool[_PodWrite](
+            lambda: self._writes.popleft() if self._writes else None,
+            lambda write: self._process(write, self.window),
+            lambda: self.window.size,
+            write_text,
+        )
+        # Events have workers and a window of their own: a pod's Event follows its binding at once,
+        # however many pods wait, and a server that throttles Events, or is slow to keep them, holds
+        # up no binding.
+        self.event_window = Window(in_flight)
+        self._event_workers = WorkerPool[CreateEvent](
+            lambda: self._events.popleft() if self._events else None,
+            lambda write: self._process(write, self.event_window),
+            lambda: self.event_window.size,
+            write_text,
         )
 
     @property
@@ -102,7 +111,8 @@ class Dispatcher:
         Writes behind a pending one of the same object are not counted, so that the number is 0
         only if every write has its result.
         """
-        return len(self._writes) + len(self._events) + self._workers.worker_count
+        workers = self._workers.worker_count + self._event_workers.worker_count
+        return len(self._writes) + len(self._events) + workers
 
     def pending_by_call(self) -> Counter[str]:
         """Returns the number of all writes without a result, by call name."""
@@ -113,7 +123,6 @@ class Dispatcher:
 
     def send(self, writes: list[ApiWrite]) -> None:
         """Queues writes and starts workers for them."""
-        now_s = asyncio.get_running_loop().time()
         for write in writes:
             if isinstance(write, CreateEvent):
                 if len(self._events) >= EVENTS_MAX:
@@ -123,39 +132,29 @@ class Dispatcher:
                     self._on_result(WriteFailed(write.id, TOO_MANY_REQUESTS, why))
                 else:
                     self._events.append(write)
-                    self._event_times_s.append(now_s)
             elif write.uid in self._queues_by_uid:
                 self._queues_by_uid[write.uid].append(write)
             else:
                 self._queues_by_uid[write.uid] = deque()
                 self._writes.append(write)
-        self._workers.start_workers(len(self._writes) + len(self._events))
+        self._workers.start_workers(len(self._writes))
+        self._event_workers.start_workers(len(self._events))
 
     async def close(self, timeout_s: float) -> bool:
-        """Waits at most `timeout_s` for all writes; returns whether every write has its result."""
-        return await self._workers.close(timeout_s)
+        """Waits at most `timeout_s` for all writes, EVENTS_CLOSE_SECONDS for Events. Returns
+        whether every write has its result, but for Events, whose loss does no harm."""
+        is_done, _ = await asyncio.gather(
+            self._workers.close(timeout_s),
+            self._event_workers.close(min(timeout_s, EVENTS_CLOSE_SECONDS)),
+        )
+        return is_done
 
-    def _next_write(self) -> ApiWrite | None:
-        """Returns the next write: Events come after all others, but for those that have waited."""
-        if self._writes and not (self._events and self._is_event_due()):
-            self._was_event = False
-            return self._writes.popleft()
-        if not self._events:
-            return None
-        self._was_event = True
-        self._event_times_s.popleft()
-        return self._events.popleft()
-
-    def _is_event_due(self) -> bool:
-        waited_s = asyncio.get_running_loop().time() - self._event_times_s[0]
-        return not self._was_event and waited_s >= EVENT_PATIENCE_SECONDS
-
-    async def _process(self, write: ApiWrite) -> None:
+    async def _process(self, write: ApiWrite, window: Window) -> None:
         clock = asyncio.get_running_loop().time
         started_s, call = clock(), call_name(write)
         self._in_flight[call] += 1
         try:
-            answer = await self._execute(write)
+            answer = await self._execute(write, window)
         finally:
             self._in_flight[call] -= 1
         self._on_write(write, answer, clock() - started_s)
@@ -171,7 +170,7 @@ class Dispatcher:
         else:
             del self._queues_by_uid[uid]
 
-    async def _execute(self, write: ApiWrite) -> WriteOk | WriteFailed:
+    async def _execute(self, write: ApiWrite, window: Window) -> WriteOk | WriteFailed:
         request = build_request(
             write, self._get_pod(write.uid), self._wall_ns(), self._instance, self.api_versions
         )
@@ -179,9 +178,7 @@ class Dispatcher:
         for attempt in range(TRIES):
             answer = Response(NOT_SENT, b"")
             if self._may_send():  # called again once there is a connection
-                answer = await request_in_window(
-                    self.window, self._client, *request, self._may_send
-                )
+                answer = await request_in_window(window, self._client, *request, self._may_send)
             if answer.status == NOT_SENT:
                 return WriteFailed(
                     write.id, 0, "not sent: this scheduler may no longer be the leader"

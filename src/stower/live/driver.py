@@ -38,6 +38,7 @@ from stower.live.calls import CallResult, DriverExecutor, DriverSnapshot
 from stower.live.client import Client, collection_path
 from stower.live.dispatcher import Dispatcher
 from stower.live.ledger import FileLedger, LedgerError
+from stower.live.outages import Outages
 from stower.live.reflector import Changes, Reflector, TriedEveryMinute, TypedDecoder
 from stower.live.shell import (
     Clock,
@@ -88,6 +89,7 @@ class DriverShell:
         self._entries = dict(ledger.entries)
         self.controller = Controller(driver.name, self._entries)
         self._client = client
+        self._outages = Outages()
         self._metrics = metrics
         self._clock = Clock()
         self._inbox: deque[Event | CallResult] = deque()
@@ -134,6 +136,7 @@ class DriverShell:
             available=TriedEveryMinute(path) if view in NEGOTIATING else None,
             on_list=on_list,
             on_changes=on_changes,
+            outages=self._outages,
         )
 
     @property

@@ -62,8 +62,8 @@ class PreBinds:
         if pod.metadata.deletion_timestamp is not None or entry.uid in self._pods:
             return None
         before = entry.pod
-        if before.status.nominated_node_name == node_name or _condition(before) != _condition(pod):
-            return None  # as before, or with the reason why pods are preempted
+        if before.status.nominated_node_name or _condition(before) != _condition(pod):
+            return None  # as before, or pods are preempted: perhaps once more, for the same reason
         return self._add(pod, node_name, is_nominated=True)
 
     def _find_in_claim(self, engine: Engine, claim: PersistentVolumeClaim) -> Decided | None:

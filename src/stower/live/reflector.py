@@ -33,7 +33,7 @@ GONE: Final = 410
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 FATAL_STATUSES: Final = (401, FORBIDDEN, NOT_FOUND)
-LIST, WATCH = "cannot list", "cannot watch"
+LIST, WATCH, ACCESS = "cannot list", "cannot watch", "no credentials for"
 NOT_SERVED_RETRY_SECONDS: Final = 60.0  # between lists of a resource that is not served
 # Objects with nothing but their metadata, where the server can.
 METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
@@ -161,8 +161,9 @@ class Available(Protocol):
     async def wait(self) -> None:
         """Waits until `paths` may be others."""
 
-    def refuse(self, path: str, answer: Response) -> bool:
-        """The list was answered so. Returns whether the resource counts as empty."""
+    async def refuse(self, path: str, answer: Response) -> bool | None:
+        """The list or watch was answered so. Returns whether the resource counts as empty, False if
+        it is tried again; None: the answer counts as that for any resource."""
 
 
 class TriedEveryMinute:
@@ -179,9 +180,9 @@ class TriedEveryMinute:
         """See Available."""
         await asyncio.sleep(NOT_SERVED_RETRY_SECONDS)
 
-    def refuse(self, path: str, answer: Response) -> bool:
+    async def refuse(self, path: str, answer: Response) -> bool | None:
         """See Available."""
-        return answer.status == NOT_FOUND
+        return True if answer.status == NOT_FOUND else None
 
 
 class ListError(Exception):
@@ -227,6 +228,7 @@ class Reflector:
         self._rng = rng
         self._selector = selector
         self._available = available
+        self._tried: dict[str, None] = {}  # all paths that were listed
         self._list_accept = METADATA.format("List") if is_metadata else ""
         self._watch_accept = METADATA.format("") if is_metadata else ""
         self._on_list = on_list
@@ -263,19 +265,21 @@ class Reflector:
                 self._outages.meet(WATCH, self.path, str(error), level=logging.INFO)
                 await self._backoff()
             except WatchStatusError as error:
+                answer = Response(error.status, str(error).encode(), error.retry_after_s)
                 if self._initial_objects is not None:
                     self._has_watch_list &= error.status not in WATCH_LIST_UNSUPPORTED
                     needs_paged_list = True  # the error of a list is more specific
                     continue
-                if error.status == GONE or (
-                    error.status == NOT_FOUND and self._available is not None
-                ):
+                if error.status == GONE:
                     self._version = ""
+                elif self._available is not None and error.status in (FORBIDDEN, NOT_FOUND):
+                    if await self._available.refuse(self.path, answer):
+                        self._give_up()
                 else:
                     self._outages.meet(WATCH, self.path, str(error), error.status)
                 await self._backoff(error.retry_after_s)
             except AccessError as error:
-                self._outages.meet(LIST, self.path, str(error))
+                self._outages.meet(ACCESS, self.path, str(error))
                 await self._backoff()
 
     @property
@@ -298,21 +302,27 @@ class Reflector:
         while True:
             paths = [self.path] if self._available is None else await self._available.paths()
             if not paths:
-                self._replace({}, "")
+                self._give_up()
                 return False
             for path in paths:
                 self.path = path
+                self._tried[path] = None
                 answer, objects, version = await self._list_pages()
                 if answer.status != NOT_FOUND:
                     break
             if answer.status == 200:
-                self._outages.end(LIST, self.path)
+                for what in (LIST, ACCESS):
+                    self._outages.end(what, self.path)
                 self._is_served = True
                 break
-            if self._available is not None and self._available.refuse(self.path, answer):
-                self._replace({}, "")
+            is_empty = None
+            if self._available is not None:
+                is_empty = await self._available.refuse(self.path, answer)
+            if is_empty:
+                self._give_up()
                 return False
-            if answer.status in FATAL_STATUSES and not self.has_synced:
+            is_first = not self.has_synced and is_empty is None
+            if answer.status in FATAL_STATUSES and is_first:
                 raise ListError(f"{self.path}: {answer.status} {answer.message}")
             self._is_unpaged = answer.status == GONE
             self._outages.meet(LIST, self.path, answer.message, answer.status)
@@ -320,6 +330,14 @@ class Reflector:
         self._is_unpaged = False
         self._replace(objects, version)
         return True
+
+    def _give_up(self) -> None:
+        """There are no objects until the resource is available."""
+        self._is_served = False
+        for path in (self.path, *self._tried):
+            for what in (LIST, WATCH, ACCESS):
+                self._outages.end(what, path)
+        self._replace({}, "")
 
     def _replace(self, objects: dict[str, Any], version: str) -> None:
         """Replaces all objects by those of a list at this resourceVersion."""
@@ -396,21 +414,30 @@ class Reflector:
         if self._selector:
             query["fieldSelector"] = self._selector
         self._initial_objects = None if self._version else {}
-        async for lines in self._client.watch(self.path, query, self._watch_accept):
-            self._outages.end(WATCH, self.path)
-            if lines:  # a watch that had events is resumed without a pause
-                self._failures, was_useful = 0, True
-            for start in range(0, len(lines), BATCH_SIZE):
-                if self._has_room is not None:
-                    await self._has_room.wait()
-                self._handle_lines(lines[start : start + BATCH_SIZE])
-                if start + BATCH_SIZE < len(lines):
-                    await asyncio.sleep(0)
+        # What is accepted may be ended with an error at once.
+        stands = asyncio.get_running_loop().call_later(SHORT_WATCH_SECONDS, self._end_outages)
+        try:
+            async for lines in self._client.watch(self.path, query, self._watch_accept):
+                for start in range(0, len(lines), BATCH_SIZE):
+                    if self._has_room is not None:
+                        await self._has_room.wait()
+                    self._handle_lines(lines[start : start + BATCH_SIZE])
+                    if start + BATCH_SIZE < len(lines):
+                        await asyncio.sleep(0)
+                if lines:  # a watch that had events is resumed without a pause
+                    self._failures, was_useful = 0, True
+                    self._end_outages()
+        finally:
+            stands.cancel()
         if self._initial_objects is not None:
             raise WatchInterrupted("the watch ended before the initial list was complete")
         if asyncio.get_running_loop().time() >= started_s + SHORT_WATCH_SECONDS:
             self._failures, was_useful = 0, True
         return was_useful
+
+    def _end_outages(self) -> None:
+        for what in (WATCH, ACCESS):
+            self._outages.end(what, self.path)
 
     def _handle_lines(self, lines: Sequence[bytes]) -> None:
         changes: Changes = []

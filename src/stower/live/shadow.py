@@ -21,7 +21,6 @@ from stower.state.devices import claim_refs
 from stower.state.volumes import claims_of
 
 UNSCHEDULABLE: Final = "Unschedulable"
-NOT_FOUND: Final = "not found"  # in the reason of a pod whose claim the other did not see either
 # How far one watch may be behind the others.
 REORDER_DELAY_NS: Final = 500_000_000
 
@@ -127,11 +126,11 @@ class ShadowComparer:
         profile = engine.profiles.get(pod.spec.scheduler_name)
         if entry is None or entry.row >= 0 or profile is None:
             return
-        if _is_claim_late(engine, pod, bool(node_name) and bool(pod.spec.node_name)):
-            if not message or NOT_FOUND not in message:
+        found = judge(engine.state, profile, entry, node_name, message)
+        if node_name or found.verdict != "agrees":
+            if _is_claim_late(engine, pod, is_bound=bool(pod.spec.node_name)):
                 self.verdicts["race"] += 1
                 return
-        found = judge(engine.state, profile, entry, node_name, message)
         self.verdicts[found.verdict] += 1
         if found.verdict != "agrees":
             self.differences.append(found)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import httptools
 
 from stower.live.connection import ConnectionLost
+from stower.live.outages import error_text
 
 READ_BYTES_MAX: Final = 1 << 20
 
@@ -114,7 +115,7 @@ class ResponseStream(asyncio.Protocol):
         has_end = b"content-length" in self.headers or b"transfer-encoding" in self.headers
         if exc is None and self.status and not has_end:
             self._is_complete = True  # the end of the connection is the end of the body
-        self._end(str(exc) if exc else "the server closed the connection")
+        self._end(error_text(exc) if exc else "the server closed the connection")
 
     # Called by the parser
 

@@ -4,7 +4,7 @@ do not show them: nothing that is forbidden is asked for, and the log stays quie
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import yaml
 from stower.api.users import UserInfo
 from stower.assembly import build_engine
 from stower.framework.election import LeaderElectionConfig
-from stower.live import availability, reflector
+from stower.live import availability
 from stower.live.availability import Availability
 from stower.live.client import Response
 from stower.live.scheduler import Options, Scheduler
@@ -58,12 +58,12 @@ def loop() -> Iterator[VirtualLoop]:
     made.end()
 
 
-def start(loop: VirtualLoop, fake: FakeApi, options: Options = ALL) -> Scheduler:
+def start(loop: VirtualLoop, fake: FakeApi, options: Options = ALL, wait_s: float = 2) -> Scheduler:
     """A scheduler that runs until the loop ends."""
     client: Any = fake
     made = Scheduler(client, build_engine, options)
     loop.create_task(made.run(asyncio.Event()))
-    loop.advance(2)
+    loop.advance(wait_s)
     assert made.is_ready
     return made
 
@@ -124,6 +124,7 @@ def test_without_the_right_to_definitions_it_is_listed_some_minutes_later(
     ]
     fake.call("PUT", f"{PATHS['ClusterRole']}/stower-scheduler", role)
     start(loop, fake)
+    loop.advance(availability.RETRY_SECONDS)
     install(fake, "warm/crds")
     loop.advance(60)
     assert POOLS not in fake.watched
@@ -180,26 +181,106 @@ def test_where_nobody_knows_what_is_served_all_is_tried(
     assert POOLS in fake.watched
 
 
-def test_what_is_refused_all_the_same_is_empty_until_discovery_is_read_again(
-    loop: VirtualLoop, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reviews of rights may be wrong."""
-    monkeypatch.setattr(reflector, "BACKOFF_SECONDS", 0.001)
-    is_refusing = True
+def forbidding(paths: Sequence[str]) -> Callable[[str, str], Response | None]:
+    """A fault that forbids these paths, whatever reviews of rights say."""
 
     def fault(method: str, path: str) -> Response | None:
-        refused = is_refusing and path.partition("?")[0] == POOLS
-        return Response(403, b'{"message": "not you"}') if refused else None
+        is_forbidden = path.partition("?")[0] in paths
+        return Response(403, b'{"message": "not you"}') if is_forbidden else None
 
-    fake = FakeApi(fault, is_plain=True)
+    return fault
+
+
+def test_what_is_refused_all_the_same_is_empty_until_discovery_is_read_again(
+    loop: VirtualLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reviews of rights may be wrong: it is tried a few times, and told once."""
+    forbidden = [POOLS]
+    fake = FakeApi(forbidding(forbidden), is_plain=True)
     install(fake, "warm/crds")
-    start(loop, fake)
-    loop.advance(100)
-    assert 1 == sum(path == POOLS for _, path in fake.sent)
-    is_refusing = False
+    start(loop, fake, wait_s=10)
+    loop.advance(90)
+    tries = sum(path == POOLS for _, path in fake.sent)
+    assert availability.CONTRADICTIONS_MAX == tries
+    forbidden.clear()
     loop.advance(availability.REFRESH_SECONDS)
     assert POOLS in fake.watched
-    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+    warnings = [r.message for r in caplog.records if r.levelno >= logging.WARNING]
+    assert [f"cannot list {POOLS}: 403 not you"] == warnings
+
+
+def test_a_server_that_refuses_for_a_moment_costs_no_objects(loop: VirtualLoop) -> None:
+    """As servers do that have not read their roles yet."""
+    forbidden: list[str] = []
+    fake = FakeApi(forbidding(forbidden), is_plain=True)
+    install(fake, "warm/crds")
+    made = start(loop, fake)
+    pool = {"apiVersion": "stower.dev/v1", "kind": "WarmPool", "metadata": {"name": "p"},
+            "spec": {"users": {"matchLabels": {"a": "b"}}}}  # fmt: skip
+    fake.call("POST", "/apis/stower.dev/v1/namespaces/default/warmpools", pool)
+    loop.advance(2)
+    forbidden.append(POOLS)
+    fake.inject(POOLS, {"type": "ERROR", "object": {"code": 410}})
+    for _ in range(20):
+        loop.advance(0.1)
+        assert 1 == sum(isinstance(obj, WarmPool) for obj in made.objects())
+    forbidden.clear()
+    before = fake.watched.count(POOLS)
+    loop.advance(30)
+    assert before < fake.watched.count(POOLS)
+    assert 1 == sum(isinstance(obj, WarmPool) for obj in made.objects())
+
+
+def test_an_outage_changes_nothing_of_what_was_known_and_is_told_each_time(
+    loop: VirtualLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_down = False
+    fake = FakeApi(
+        lambda method, path: Response(0, b"Connection refused") if is_down else None,
+        user=ACCOUNT, is_plain=True,
+    )  # fmt: skip
+    install(fake, "scheduler")
+    start(loop, fake)
+    for count in (1, 2):
+        is_down = True
+        fake.inject("/api/v1/pods", {"type": "ERROR", "object": {"code": 410}})
+        loop.advance(2 * availability.REFRESH_SECONDS)
+        is_down = False
+        loop.advance(60)
+        told = [r.message for r in caplog.records if r.levelno >= logging.WARNING]
+        assert ["cannot list /api/v1/pods: Connection refused"] * count == told
+    assert [] == fake.refused
+    assert not any("stower.dev" in path for _, path in fake.sent)
+
+
+def test_a_right_to_watch_that_is_withdrawn_ends_in_no_more_requests(loop: VirtualLoop) -> None:
+    fake = FakeApi(user=ACCOUNT, is_plain=True)
+    install(fake, "scheduler", "warm", "warm/crds")
+    start(loop, fake)
+    roles = fake.call("GET", PATHS["ClusterRole"])["items"]
+    for role in roles:
+        for rule in role["rules"]:
+            if "warmpools" in (rule.get("resources") or ()):
+                rule["verbs"] = ["list"]
+                name = role["metadata"]["name"]
+                fake.call("PUT", f"{PATHS['ClusterRole']}/{name}", role)
+    fake.inject(POOLS, {"type": "ERROR", "object": {"code": 410}})
+    loop.advance(3_600)
+    assert 1 <= len(fake.refused) <= 3
+
+
+def test_a_definition_that_comes_while_definitions_are_listed_is_seen(loop: VirtualLoop) -> None:
+    fake = FakeApi(user=ACCOUNT, is_plain=True)
+    install(fake, "scheduler", "warm")
+    fake.fault = lambda method, path: (
+        install(fake, "warm/crds") or None
+        if path.startswith(DEFINITIONS) and method == "WATCH" and POOLS not in seen
+        and not seen.append(POOLS) else None
+    )  # fmt: skip
+    seen: list[str] = []
+    start(loop, fake)
+    loop.advance(5)
+    assert POOLS in fake.watched
 
 
 def test_only_versions_that_are_served_are_listed(loop: VirtualLoop) -> None:
