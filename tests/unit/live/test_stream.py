@@ -22,11 +22,19 @@ def chunk(data: bytes) -> bytes:
 async def streaming(serve: Serving, idle_s: float = 8) -> AsyncIterator[ResponseStream]:
     """A stream from a server that answers so."""
 
+    handling: list[asyncio.Task[None] | None] = []
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handling.append(asyncio.current_task())
         await reader.readuntil(b"\r\n\r\n")
-        with contextlib.suppress(OSError):
-            await serve(writer)
-        writer.close()
+        try:
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await serve(writer)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        finally:
+            writer.transport.abort()
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -36,6 +44,9 @@ async def streaming(serve: Serving, idle_s: float = 8) -> AsyncIterator[Response
         yield stream
     finally:
         stream.close()
+        for task in filter(None, handling):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         server.close()
         await server.wait_closed()
         await asyncio.sleep(0)
