@@ -42,6 +42,7 @@ from stower.model.kinds import Pod
 
 log = logging.getLogger(__name__)
 EVENTS_MAX: Final = 10_000  # Events that wait to be sent; more are dropped
+EVENT_SHARE: Final = 4  # a quarter of the window, while other writes wait
 EVENTS_CLOSE_SECONDS: Final = 1.0  # for the Events that wait when the dispatcher is closed
 
 _PodWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite
@@ -93,14 +94,15 @@ class Dispatcher:
             lambda: self.window.size,
             write_text,
         )
-        # Events have workers and a window of their own: a pod's Event follows its binding at once,
+        # Events have workers and a window of their own: a pod's Event follows its binding soon,
         # however many pods wait, and a server that throttles Events, or is slow to keep them, holds
-        # up no binding.
+        # up no binding. While other writes wait, few are in flight: a server that is saturated
+        # serves bindings first.
         self.event_window = Window(in_flight)
         self._event_workers = WorkerPool[CreateEvent](
             lambda: self._events.popleft() if self._events else None,
             lambda write: self._process(write, self.event_window),
-            lambda: self.event_window.size,
+            self._max_event_workers,
             write_text,
         )
 
@@ -149,6 +151,11 @@ class Dispatcher:
         )
         return is_done
 
+    def _max_event_workers(self) -> int:
+        if not self._writes:
+            return self.event_window.size
+        return max(1, min(self.event_window.size, self.window.size // EVENT_SHARE))
+
     async def _process(self, write: ApiWrite, window: Window) -> None:
         clock = asyncio.get_running_loop().time
         started_s, call = clock(), call_name(write)
@@ -162,6 +169,8 @@ class Dispatcher:
             self._enqueue_next(write.uid)
         self.sent_count += 1
         self._on_result(answer)
+        if self._events and not self._writes:
+            self._event_workers.start_workers(len(self._events))
 
     def _enqueue_next(self, uid: str) -> None:
         waiting = self._queues_by_uid[uid]
