@@ -36,8 +36,10 @@ STATUSES: Final = ("containerStatuses", "initContainerStatuses", "ephemeralConta
 
 def status(new: Object, old: Object) -> Faults:
     """A change of a pod's status."""
-    changes = annotation_changes(new, old, allowed_before(old))
-    return [*changes, *_status(new, old)]
+    faults: list[FieldError] = []
+    if new["metadata"].get("annotations") or old["metadata"].get("annotations"):
+        faults += annotation_changes(new, old, allowed_before(old))
+    return [*faults, *_status(new, old)]
 
 
 def _status(new: Object, old: Object) -> Iterator[FieldError]:
