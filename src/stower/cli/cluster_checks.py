@@ -6,16 +6,16 @@ is written.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from stower.cli.kube import NodeHealth
 from stower.framework.election import LeaderElectionConfig
-from stower.live.client import Client, Response
+from stower.live.client import Client
 from stower.live.cluster_reflectors import OPTIONAL_VIEWS, background_kinds
 from stower.live.discovery import FEATURES, check_features, get_served_resources
-from stower.live.rights import Right, is_permitted
+from stower.live.rights import Right, group_of, is_permitted
 from stower.live.shell import ShellError
 from stower.live.version import check_version
 from stower.model.kinds import KIND_BY_VIEW, Node, Pod
@@ -83,9 +83,6 @@ class _Lease(msgspec.Struct, frozen=True):
     spec: _LeaseSpec = _LeaseSpec()
 
 
-T = TypeVar("T")
-
-
 async def check_cluster(client: Client, wanted: Wanted, now_ns: int) -> AsyncIterator[Finding]:
     """Yields what there is to say of a cluster. Raises AccessError."""
     try:
@@ -93,7 +90,7 @@ async def check_cluster(client: Client, wanted: Wanted, now_ns: int) -> AsyncIte
     except ShellError as error:
         yield Finding("cluster", MISSING, str(error))
         return
-    version = _read(await client.get_with_retry("/version"), _Version)
+    version = (await client.get_with_retry("/version")).read(_Version)
     assert version is not None  # it was looked at just now
     about = f"{client.access.server}, Kubernetes {version.major}.{version.minor}"
     yield Finding("cluster", OK, about)
@@ -116,7 +113,7 @@ async def check_cluster(client: Client, wanted: Wanted, now_ns: int) -> AsyncIte
 async def _own_account(client: Client) -> str:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = await client.request("POST", SELF, msgspec.json.encode(body))
-    found = _read(answer, _Self)
+    found = answer.read(_Self)
     return found.status.user_info.username if found is not None else ""
 
 
@@ -128,7 +125,7 @@ async def _rights(
     always = [KIND_BY_VIEW[view] for view in (Node, Pod)]
     always += [kind for kind in kinds if kind.view not in OPTIONAL_VIEWS]
     reads = [
-        Right(verb, _group(kind.api_version), kind.plural)
+        Right(verb, group_of(kind.api_version), kind.plural)
         for kind in always
         for verb in ("list", "watch")
     ]
@@ -151,7 +148,7 @@ async def _rights(
         found = [KIND_BY_VIEW[view] for view in feature.views]
         versions = [(version, kind) for kind in found for version in (kind.api_version, *kind.also)]
         rights = [
-            Right(verb, _group(version), kind.plural)
+            Right(verb, group_of(version), kind.plural)
             for version, kind in versions
             for verb in ("list", "watch")
             if served is not None and (version, kind.plural) in served
@@ -218,7 +215,7 @@ async def _advice(client: Client, account: str, has_nothing: bool) -> str:
 
 async def _nodes(client: Client) -> Finding:
     answer = await client.get_with_retry("/api/v1/nodes?limit=500")
-    nodes = _read(answer, _Nodes)
+    nodes = answer.read(_Nodes)
     if nodes is None:
         return Finding("nodes", MISSING, answer.message)
     ready, count = sum(node.is_ready for node in nodes.items), len(nodes.items)
@@ -233,7 +230,7 @@ async def _leader(client: Client, election: LeaderElectionConfig | None, now_ns:
     about = f"Lease {election.namespace}/{election.name}"
     path = f"/apis/{LEASES}/v1/namespaces/{election.namespace}/leases/{election.name}"
     answer = await client.get_with_retry(path)
-    lease = _read(answer, _Lease)
+    lease = answer.read(_Lease)
     if lease is None and answer.status not in (200, 404):
         return Finding(about, NOTE, f"cannot be read: {answer.message}")
     if lease is None or not lease.spec.holder_identity:
@@ -248,17 +245,3 @@ async def _leader(client: Client, election: LeaderElectionConfig | None, now_ns:
     if (election.namespace, election.name) == (KUBE.namespace, KUBE.name):
         text += "; beside it, name another in leaderElection.resourceName (--config)"
     return Finding(about, NOTE, text)
-
-
-def _group(api_version: str) -> str:
-    return api_version.rpartition("/")[0]
-
-
-def _read(answer: Response, type: type[T]) -> T | None:
-    """What a server says; None where it refuses, or that is no such thing."""
-    if not 200 <= answer.status < 300:
-        return None
-    try:
-        return msgspec.json.decode(answer.body, type=type)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

@@ -21,7 +21,7 @@ from stower.live.client import Client, Response, collection_path
 from stower.live.discovery import Served, get_served_resources
 from stower.live.outages import Outages
 from stower.live.reflector import FORBIDDEN, NOT_FOUND, Changes, Reflector, TypedDecoder
-from stower.live.rights import Right, is_permitted
+from stower.live.rights import Right, group_of, is_permitted
 from stower.model.kinds import Kind
 
 log = logging.getLogger(__name__)
@@ -67,8 +67,8 @@ class Availability:
         self._rng = rng
         self._kinds = tuple(kinds)
         self._required = frozenset(required_views)
-        self._definitions = {f"{k.plural}.{_group(k.api_version)}" for k in self._kinds}
-        self._definitions |= {f"{k.plural}.{_group(v)}" for k in self._kinds for v in k.also}
+        self._definitions = {f"{k.plural}.{group_of(k.api_version)}" for k in self._kinds}
+        self._definitions |= {f"{k.plural}.{group_of(v)}" for k in self._kinds for v in k.also}
         self._paths: dict[type, tuple[str, ...]] | None = None  # None: not looked at yet
         self._denied: set[str] = set()
         self._contradictions: Counter[str] = Counter()
@@ -237,7 +237,3 @@ class KindAvailability:
         if answer.status not in (FORBIDDEN, NOT_FOUND):
             return None
         return await self._of_all.refuse(path, answer)
-
-
-def _group(api_version: str) -> str:
-    return api_version.rpartition("/")[0]

@@ -6,7 +6,7 @@ Does not retry, except where a function says so; never interprets objects.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -23,6 +23,7 @@ from stower.live.stream import ResponseStream
 from stower.model.kinds import Kind
 from stower.pki.transports import finish_closing
 
+T = TypeVar("T")
 JSON: Final = "application/json"
 TRIES: Final = 5
 RETRY_SECONDS: Final = 0.1
@@ -60,16 +61,30 @@ class Response(NamedTuple):
             text = self.body[:300].decode("utf-8", "replace")
         return " ".join(str(text).split())
 
+    def read(self, type: type[T]) -> T | None:
+        """The body of a success as this type; None where the server refuses, or sends no such
+        thing."""
+        return read_json(self.body, type) if 200 <= self.status < 300 else None
+
+
+def read_json(data: bytes, type: type[T]) -> T | None:
+    """Returns JSON as this type; None where it is no such thing."""
+    try:
+        return msgspec.json.decode(data, type=type)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
 
 class WatchInterrupted(Exception):
     """A watch ended early; it can be resumed."""
 
 
 class WatchStatusError(Exception):
-    """The server refuses a watch, or ends it with an error; `status` says why."""
+    """The server refuses a watch, or ends it with an error; `answer` says why."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__(answer.message)
+        self.answer = answer
         self.status = answer.status
         self.retry_after_s = answer.retry_after_s
 
@@ -135,9 +150,7 @@ class Client:
         accept: str,
         may_send: Callable[[], bool],
     ) -> Response:
-        head = await self._build_header_block()
-        if accept:
-            head = head.replace(f"Accept: {JSON}\r\n", f"Accept: {accept}\r\n")
+        head = await self._build_header_block(accept)
         self._renew_pool()
         body_head = (
             f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
@@ -164,8 +177,9 @@ class Client:
             answer = await self.request("GET", path)
         return answer
 
-    async def _build_header_block(self) -> str:
-        """Returns the header fields of every request; builds them when credentials change."""
+    async def _build_header_block(self, accept: str) -> str:
+        """Returns the header fields of every request; builds them when credentials change.
+        `accept`: instead of JSON."""
         headers = await self.access.headers()
         if headers is not self._cached_headers:
             self._cached_headers = headers
@@ -181,7 +195,9 @@ class Client:
             self._cached_header_block = "".join(
                 f"{name}: {value}\r\n" for name, value in fields.items()
             )
-        return self._cached_header_block
+        if not accept:
+            return self._cached_header_block
+        return self._cached_header_block.replace(f"Accept: {JSON}\r\n", f"Accept: {accept}\r\n")
 
     async def watch(
         self, path: str, query: dict[str, str], accept: str = ""
@@ -191,9 +207,7 @@ class Client:
         Yields an empty list first, when the server has accepted the watch. Ends when the server
         ends the stream. Raises WatchStatusError, WatchInterrupted and AccessError.
         """
-        head = await self._build_header_block()
-        if accept:
-            head = head.replace(f"Accept: {JSON}\r\n", f"Accept: {accept}\r\n")
+        head = await self._build_header_block(accept)
         self._renew_pool()
         target = f"{self._pool.prefix}{path}?{urlencode({**query, 'watch': '1'})}"
         stream: ResponseStream | None = None

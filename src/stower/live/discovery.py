@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin,
 import msgspec
 
 from stower.live.access import AccessError
-from stower.live.client import JSON, Client, Response
+from stower.live.client import JSON, Client, Response, read_json
 from stower.model.kinds import (
     KIND_BY_VIEW,
     CompositePodGroup,
@@ -163,14 +163,7 @@ async def _get(client: Client, path: str, response_type: type[T], accept: str = 
         answer: Response = await client.request("GET", path, accept=accept)
     except AccessError:
         return None
-    return _decode(answer.body, response_type) if answer.status == 200 else None
-
-
-def _decode(data: bytes, response_type: type[T]) -> T | None:
-    try:
-        return msgspec.json.decode(data, type=response_type)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    return answer.read(response_type)
 
 
 async def get_served_resources(client: Client) -> Served | None:
@@ -199,7 +192,7 @@ async def _find_outdated_definitions(client: Client, served: Served) -> list[str
         for kind in map(_kind, feature.views):
             version = _preferred_version(kind, served)
             raw = schemas.get(f"dev.stower.v1.{kind.name}")
-            schema = _decode(bytes(raw), _Schema) if raw is not None else None
+            schema = read_json(bytes(raw), _Schema) if raw is not None else None
             if version is None or not version.startswith(OWN_GROUP) or schema is None:
                 continue
             missing_fields = [*_find_missing_fields(kind.view, schema, "", 0)]

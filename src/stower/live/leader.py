@@ -97,7 +97,7 @@ class LeaderElector:
         if lease is None and answer.status != NOT_FOUND:
             self._outages.meet(READ, self._lease_path, answer.message, answer.status)
             return
-        self._outages.end(READ, self._lease_path)
+        self._outages.end(self._lease_path, READ)
         requested_at_ns = _now_ns()
         new_lease = self.election.try_acquire_or_renew(lease, requested_at_ns, time.time_ns())
         if new_lease is None:
@@ -110,7 +110,7 @@ class LeaderElector:
         if answer.status in (200, 201):
             self.election.confirm_renewal(requested_at_ns)
             self.resource_version = _resource_version(answer)
-            self._outages.end(WRITE, self._lease_path)
+            self._outages.end(self._lease_path, WRITE)
         elif answer.status == CONFLICT:
             log.info("the Lease %s was not written: %s", self._lease_path, answer.message)
         else:

@@ -37,17 +37,17 @@ class Outages:
         code = f"{status} " if status > 0 else ""
         log.log(level, "%s %s: %s%s", what, about, code, reason)
 
-    def end(self, what: str, about: str) -> None:
-        """Takes a request that succeeded."""
+    def end(self, about: str, *what: str) -> None:
+        """Takes requests of these kinds for over: one has succeeded, or there will be no more."""
         if not self._open:
             return
         for key, (since_s, concerned) in list(self._open.items()):
-            if key[0] == what and about in concerned:
+            if key[0] in what and about in concerned:
                 concerned.discard(about)
                 if not concerned:
                     del self._open[key]
                     took_s = asyncio.get_running_loop().time() - since_s
-                    log.info("%s %s: over after %.1f s", what, about, took_s)
+                    log.info("%s %s: over after %.1f s", key[0], about, took_s)
 
 
 def error_text(error: BaseException) -> str:

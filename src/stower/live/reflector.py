@@ -265,7 +265,6 @@ class Reflector:
                 self._outages.meet(WATCH, self.path, str(error), level=logging.INFO)
                 await self._backoff()
             except WatchStatusError as error:
-                answer = Response(error.status, str(error).encode(), error.retry_after_s)
                 if self._initial_objects is not None:
                     self._has_watch_list &= error.status not in WATCH_LIST_UNSUPPORTED
                     needs_paged_list = True  # the error of a list is more specific
@@ -273,7 +272,7 @@ class Reflector:
                 if error.status == GONE:
                     self._version = ""
                 elif self._available is not None and error.status in (FORBIDDEN, NOT_FOUND):
-                    if await self._available.refuse(self.path, answer):
+                    if await self._available.refuse(self.path, error.answer):
                         self._give_up()
                 else:
                     self._outages.meet(WATCH, self.path, str(error), error.status)
@@ -311,8 +310,7 @@ class Reflector:
                 if answer.status != NOT_FOUND:
                     break
             if answer.status == 200:
-                for what in (LIST, ACCESS):
-                    self._outages.end(what, self.path)
+                self._outages.end(self.path, LIST, ACCESS)
                 self._is_served = True
                 break
             is_empty = None
@@ -335,8 +333,7 @@ class Reflector:
         """There are no objects until the resource is available."""
         self._is_served = False
         for path in (self.path, *self._tried):
-            for what in (LIST, WATCH, ACCESS):
-                self._outages.end(what, path)
+            self._outages.end(path, LIST, WATCH, ACCESS)
         self._replace({}, "")
 
     def _replace(self, objects: dict[str, Any], version: str) -> None:
@@ -436,8 +433,7 @@ class Reflector:
         return was_useful
 
     def _end_outages(self) -> None:
-        for what in (WATCH, ACCESS):
-            self._outages.end(what, self.path)
+        self._outages.end(self.path, WATCH, ACCESS)
 
     def _handle_lines(self, lines: Sequence[bytes]) -> None:
         changes: Changes = []

@@ -23,6 +23,11 @@ class Right(NamedTuple):
     name: str = ""
 
 
+def group_of(api_version: str) -> str:
+    """Returns the API group of an apiVersion; "" for the core group."""
+    return api_version.rpartition("/")[0]
+
+
 class _Status(msgspec.Struct, frozen=True):
     allowed: bool = False
 
@@ -42,12 +47,8 @@ async def is_permitted(client: Client, right: Right, account: str = "") -> bool 
         spec |= {"user": account, "groups": _groups(account)}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
     answer = await client.request("POST", path, msgspec.json.encode(body))
-    if not 200 <= answer.status < 300:
-        return None
-    try:
-        return msgspec.json.decode(answer.body, type=_Review).status.allowed
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    review = answer.read(_Review)
+    return review.status.allowed if review is not None else None
 
 
 def _groups(account: str) -> list[str]:

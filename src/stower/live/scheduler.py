@@ -311,7 +311,7 @@ class Scheduler:
         self._observers.on_write(write, answer, took_s)
         kind = call_name(write)
         if isinstance(answer, WriteOk):
-            self._outages.end(WRITE, kind)
+            self._outages.end(kind, WRITE)
         elif answer.code == TOO_MANY_REQUESTS or is_outcome_unknown(answer.code):
             self._outages.meet(WRITE, kind, answer.message, answer.code, logging.INFO)
         else:

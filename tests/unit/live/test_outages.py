@@ -21,16 +21,16 @@ def test_what_repeats_is_told_once_and_so_is_the_end(caplog: pytest.LogCaptureFi
 
     async def story() -> None:
         met = Outages()
-        met.end("cannot list", "/pods")
+        met.end("/pods", "cannot list")
         for path in ("/pods", "/nodes", "/pods"):
             met.meet("cannot list", path, "Connection refused")
         met.meet("cannot watch", "/pods", "Connection refused", level=logging.INFO)
         for path in ("/pods", "/nodes", "/pods"):
             met.meet("cannot list", path, "not you", 403)
-        loop.call_later(3, met.end, "cannot list", "/pods")
+        loop.call_later(3, met.end, "/pods", "cannot list")
         await asyncio.sleep(4)
-        met.end("cannot list", "/nodes")
-        met.end("cannot list", "/nodes")
+        met.end("/nodes", "cannot list")
+        met.end("/nodes", "cannot list")
         met.meet("cannot list", "/pods", "Connection refused")
 
     with caplog.at_level(logging.INFO, "stower.live.outages"):
