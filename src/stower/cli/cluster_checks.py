@@ -15,6 +15,7 @@ from stower.framework.election import LeaderElectionConfig
 from stower.live.client import Client
 from stower.live.cluster_reflectors import OPTIONAL_VIEWS, background_kinds
 from stower.live.discovery import FEATURES, check_features, get_served_resources
+from stower.live.leader import lease_path
 from stower.live.rights import Right, group_of, is_permitted
 from stower.live.shell import ShellError
 from stower.live.version import check_version
@@ -228,8 +229,7 @@ async def _leader(client: Client, election: LeaderElectionConfig | None, now_ns:
         text = "switched off: only one scheduler may run with this configuration"
         return Finding("leader election", NOTE, text)
     about = f"Lease {election.namespace}/{election.name}"
-    path = f"/apis/{LEASES}/v1/namespaces/{election.namespace}/leases/{election.name}"
-    answer = await client.get_with_retry(path)
+    answer = await client.get_with_retry(lease_path(election))
     lease = answer.read(_Lease)
     if lease is None and answer.status not in (200, 404):
         return Finding(about, NOTE, f"cannot be read: {answer.message}")

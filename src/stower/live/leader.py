@@ -15,13 +15,19 @@ from stower.live.access import AccessError
 from stower.live.client import Client, Response
 from stower.live.outages import Outages
 
-__all__ = ["LeaderElectionConfig", "LeaderElector"]
+__all__ = ["LeaderElectionConfig", "LeaderElector", "lease_path"]
 
 log = logging.getLogger(__name__)
 NOT_FOUND: Final = 404
 READ, WRITE = "cannot read the Lease", "cannot write the Lease"
 SECOND_NS: Final = 1_000_000_000
 EXPIRY_JITTER_SECONDS: Final = 0.1  # spreads the requests of the candidates when a Lease expires
+
+
+def lease_path(config: LeaderElectionConfig) -> str:
+    """Returns the URL path of the Lease."""
+    namespace, name = quote(config.namespace, safe=""), quote(config.name, safe="")
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
 
 
 class LeaderElector:
@@ -38,9 +44,8 @@ class LeaderElector:
         self.election = LeaderElection(identity, config)
         self._client = client
         self._rng = rng
-        namespace, name = quote(config.namespace, safe=""), quote(config.name, safe="")
-        self._leases_path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._lease_path = f"{self._leases_path}/{name}"
+        self._lease_path = lease_path(config)
+        self._leases_path = self._lease_path.rpartition("/")[0]
         self.resource_version = ""  # of the Lease as this candidate last wrote it
         self._outages = outages or Outages()
 
