@@ -371,8 +371,14 @@ def _token(value: Value) -> str | bytes:
     return value if isinstance(value, str) else _encode_sorted(value)
 
 
+_MAPS: Final = {dict}
+_STRINGS: Final = {str}
+
+
 def _check_types(old: list[Value], change: list[Value]) -> None:
     """The items of both lists are of one type, which is not a list. Raises BadPatchError."""
+    if {*map(type, old), *map(type, change)} in (_MAPS, _STRINGS):
+        return
     types = [go_type(item) for item in (*old, *change)]
     if types and types[0] == go_type([]):
         raise BadPatchError("lists of lists are not supported", 422)
@@ -433,18 +439,9 @@ def _ordered(
     if not original and order is None:
         return items  # all are the patch's own, and in its order
 
-    def identity(item: Value) -> str | bytes:
-        return _token(item.get(key) if key and isinstance(item, dict) else item)
-
-    def places(values: list[Value]) -> dict[str | bytes, int]:
-        found: dict[str | bytes, int] = {}
-        for i, value in enumerate(values):
-            found.setdefault(identity(value), i)
-        return found
-
-    named = places(patch if order is None else order)
-    before = places(original)
-    known = [(identity(v), v) for v in items]
+    named = _places(patch if order is None else order, key)
+    before = _places(original, key)
+    known = list(zip(_tokens(items, key), items, strict=True))
     right = deque(sorted((t for t in known if t[0] in named), key=lambda t: named[t[0]]))
     result: list[Value] = []
     for token, item in known:
@@ -456,6 +453,19 @@ def _ordered(
         result.append(item)
     result += [item for _, item in right]
     return result
+
+
+def _tokens(items: list[Value], key: str) -> list[str | bytes]:
+    """What each item of a list is known by."""
+    return [_token(v.get(key) if key and type(v) is dict else v) for v in items]
+
+
+def _places(items: list[Value], key: str) -> dict[str | bytes, int]:
+    """Where the first item of each name is."""
+    found: dict[str | bytes, int] = {}
+    for i, token in enumerate(_tokens(items, key)):
+        found.setdefault(token, i)
+    return found
 
 
 def _clean(value: Value) -> Value:

@@ -10,6 +10,7 @@ from stower.model.quantity import Quantity, quantity_of
 
 Object = dict[str, Any]
 COUNTED: Final = ("cpu", "memory")
+BEST: Final = "BestEffort"
 
 
 @lru_cache(4096)
@@ -23,18 +24,24 @@ def qos_class(spec: Object) -> str:
     guaranteed = True
     if own is not None:
         parts = [own]
-        guaranteed = not own.get("limits") or _counted(own["limits"]).keys() >= {*COUNTED}
+        guaranteed = not own.get("limits") or len(_counted(own["limits"])) == len(COUNTED)
     else:
         containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
         parts = [c.get("resources") or {} for c in containers]
-        limits = (_counted(part.get("limits") or {}).keys() for part in parts)
-        guaranteed = all(names >= {*COUNTED} for names in limits)
+        guaranteed = all(
+            (limits := part.get("limits")) and len(_counted(limits)) == len(COUNTED)
+            for part in parts
+        )
+    if not guaranteed:
+        asked = (part.get(field) for part in parts for field in ("requests", "limits"))
+        return "Burstable" if any(amounts and _counted(amounts) for amounts in asked) else BEST
     requested = _sums(parts, "requests")
     limited = _sums(parts, "limits")
     if not requested and not limited:
-        return "BestEffort"
-    same = guaranteed and requested.keys() == limited.keys()
-    if same and all(requested[n].cmp(limited[n]) == 0 for n in requested):
+        return BEST
+    if requested.keys() == limited.keys() and all(
+        requested[n].cmp(limited[n]) == 0 for n in requested
+    ):
         return "Guaranteed"
     return "Burstable"
 

@@ -31,6 +31,7 @@ NOT_NEGATIVE: Final = "must be a non-negative integer"
 HEALTHS: Final = ("Healthy", "Unhealthy", "Unknown")
 HEALTH_MESSAGE_BYTES_MAX: Final = 1024
 CLAIM: Final = "claim:"
+SOURCES: Final = {"containerStatuses": "containers", "initContainerStatuses": "initContainers"}
 STATUSES: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
 
@@ -57,22 +58,27 @@ def _status(new: Object, old: Object) -> Iterator[FieldError]:
     if now.get("qosClass", "") != before.get("qosClass", ""):
         yield invalid("status.qosClass", now.get("qosClass", ""), "field is immutable")
     for field in STATUSES:
-        yield from _transitions(field, now, before, spec)
-    yield from _claims(now, new["spec"])
-    yield from _extended_claim(now, new["spec"])
-    yield from _node_claims(now, new["spec"])
-    yield from _addresses(now, before, "podIPs")
-    first = (now.get("hostIPs") or [{}])[0].get("ip", "")
-    if now.get("hostIPs") and first != now.get("hostIP", ""):
-        yield invalid("status.hostIPs[0].ip", first, "must be equal to `hostIP`")
-    yield from _addresses(now, before, "hostIPs")
+        if before.get(field):
+            yield from _transitions(field, now, before, spec)
+    if now.get("resourceClaimStatuses"):
+        yield from _claims(now, new["spec"])
+    if now.get("extendedResourceClaimStatus") is not None:
+        yield from _extended_claim(now, new["spec"])
+    if now.get("nodeAllocatableResourceClaimStatuses"):
+        yield from _node_claims(now, new["spec"])
+    if now.get("podIPs"):
+        yield from _addresses(now, before, "podIPs")
+    if now.get("hostIPs"):
+        first = now["hostIPs"][0].get("ip", "")
+        if first != now.get("hostIP", ""):
+            yield invalid("status.hostIPs[0].ip", first, "must be equal to `hostIP`")
+        yield from _addresses(now, before, "hostIPs")
     for field in STATUSES:
-        yield from _users(field, now, new["spec"])
-    for field, source in (
-        ("containerStatuses", "containers"),
-        ("initContainerStatuses", "initContainers"),
-    ):
-        yield from _health(field, now, new["spec"].get(source) or ())
+        if now.get(field):
+            yield from _users(field, now, new["spec"])
+    for field, source in SOURCES.items():
+        if now.get(field):
+            yield from _health(field, now, new["spec"].get(source) or ())
     for i, container in enumerate(now.get("ephemeralContainerStatuses") or ()):
         if container.get("allocatedResourcesStatus"):
             at = f"status.ephemeralContainerStatuses[{i}].allocatedResourcesStatus"
@@ -88,11 +94,10 @@ def _conditions(path: str, now: Object) -> Iterator[FieldError]:
             yield from label_key(f"{at}.Type", condition.get("type", ""))
 
 
-SOURCES: Final = {"containerStatuses": "containers", "initContainerStatuses": "initContainers"}
-
-
 def _transitions(field: str, now: Object, before: Object, spec: Object) -> Iterator[FieldError]:
     """A container that ended and does not restart stays ended."""
+    if not any("terminated" in (one.get("state") or {}) for one in before[field]):
+        return
     source = SOURCES.get(field)
     if source is not None and _may_restart_all(spec):
         return
@@ -101,7 +106,7 @@ def _transitions(field: str, now: Object, before: Object, spec: Object) -> Itera
     for one in now.get(field) or ():
         if "terminated" not in (one.get("state") or {}):
             current.setdefault(one.get("name", ""), one)
-    for i, ended in enumerate(before.get(field) or ()):
+    for i, ended in enumerate(before[field]):
         state = (ended.get("state") or {}).get("terminated")
         if state is None or ended.get("name", "") not in current:
             continue
@@ -142,7 +147,7 @@ def _restarts(container: Object, spec: Object, code: int) -> bool:
 def _claims(now: Object, spec: Object) -> Iterator[FieldError]:
     known = {c.get("name") for c in spec.get("resourceClaims") or ()}
     seen: set[str] = set()
-    for i, claim in enumerate(now.get("resourceClaimStatuses") or ()):
+    for i, claim in enumerate(now["resourceClaimStatuses"]):
         at = f"status.resourceClaimStatuses[{i}]"
         name = claim.get("name", "")
         if name not in known:
@@ -157,9 +162,7 @@ def _claims(now: Object, spec: Object) -> Iterator[FieldError]:
 
 
 def _extended_claim(now: Object, spec: Object) -> Iterator[FieldError]:
-    given = now.get("extendedResourceClaimStatus")
-    if given is None:
-        return
+    given = now["extendedResourceClaimStatus"]
     path = "status.extendedResourceClaimStatus"
     mappings = given.get("requestMappings") or ()
     if not mappings:
@@ -202,7 +205,7 @@ def _node_claims(now: Object, spec: Object) -> Iterator[FieldError]:
     """What claims take of the node's own resources."""
     claims = (*(spec.get("resourceClaims") or ()), *(now.get("resourceClaimStatuses") or ()))
     known = {claim.get("resourceClaimName") for claim in claims}
-    for i, one in enumerate(now.get("nodeAllocatableResourceClaimStatuses") or ()):
+    for i, one in enumerate(now["nodeAllocatableResourceClaimStatuses"]):
         at = f"status.nodeAllocatableResourceClaimStatuses[{i}]"
         name = one.get("resourceClaimName", "")
         if not name:
@@ -222,7 +225,7 @@ def _node_claims(now: Object, spec: Object) -> Iterator[FieldError]:
 
 def _addresses(now: Object, before: Object, field: str) -> Iterator[FieldError]:
     """Addresses of a pod or its host: one of each family at most. Known ones stay as they are."""
-    given = [address.get("ip", "") for address in now.get(field) or ()]
+    given = [address.get("ip", "") for address in now[field]]
     path = f"status.{field}"
     known = {address.get("ip", "") for address in before.get(field) or ()}
     for i, text in enumerate(given):
@@ -243,11 +246,11 @@ def _addresses(now: Object, before: Object, field: str) -> Iterator[FieldError]:
 def _users(field: str, now: Object, spec: Object) -> Iterator[FieldError]:
     """The users that containers run as."""
     system = (spec.get("os") or {}).get("name", "linux") if "os" in spec else "linux"
-    for i, container in enumerate(now.get(field) or ()):
+    for i, container in enumerate(now[field]):
         user = (container.get("user") or {}).get("linux")
-        at = f"status.{field}[{i}].user.linux"
         if user is None:
             continue
+        at = f"status.{field}[{i}].user.linux"
         if system == "windows":
             yield forbidden(at, NOT_ON_WINDOWS)
         elif system == "linux":
@@ -259,8 +262,10 @@ def _users(field: str, now: Object, spec: Object) -> Iterator[FieldError]:
 
 def _health(field: str, now: Object, containers: Any) -> Iterator[FieldError]:
     """The health of devices that containers have."""
+    if not any(container.get("allocatedResourcesStatus") for container in now[field]):
+        return
     known = {c.get("name", ""): c.get("resources") or {} for c in containers}
-    for i, container in enumerate(now.get(field) or ()):
+    for i, container in enumerate(now[field]):
         for j, allocated in enumerate(container.get("allocatedResourcesStatus") or ()):
             at = f"status.{field}[{i}].allocatedResourcesStatus[{j}]"
             resources = known.get(container.get("name", ""))
