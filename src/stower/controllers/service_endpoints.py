@@ -38,7 +38,8 @@ class ServiceController(BaseController):
         if kind == self.made:
             name = self.service_of(obj)
             return (f"{namespace_of(obj)}/{name}",) if name else ()
-        services = seen.list_namespace(SERVICES, namespace_of(obj))
+        all_services = seen.list_namespace(SERVICES, namespace_of(obj))
+        services = [service for service in all_services if service["spec"].get("selector")]
         if not services:
             return ()
         if old is not None and old is not obj and _relevant(old) == _relevant(obj):

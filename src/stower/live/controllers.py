@@ -18,6 +18,7 @@ import msgspec
 
 from stower.controllers.objects import RESOURCES, Resource
 from stower.controllers.runtime import Call, ControllerManager, resource_path
+from stower.garbage import swept_by_the_clock
 from stower.live.access import Access, AccessError, read_access
 from stower.live.client import JSON, Client, Response
 from stower.live.outages import Outages
@@ -261,7 +262,8 @@ async def run_controllers(
             return
         shell = ControllerShell(client, build(facts), seed)
         on_ready(access.server)
-        await shell.run(stop)
+        async with swept_by_the_clock():
+            await shell.run(stop)
 
 
 def _authorities(access: Access) -> str:
