@@ -41,47 +41,55 @@ ObserverFailed = Callable[[Observer, Exception], None]
 
 
 class Observers(Observer):
-    """Several observers as a single one: forwards each call to all of them, in order. What one of
-    them raises is reported, and the others are called all the same."""
+    """Several observers as a single one: forwards each call, in order, to those that override the
+    method. What one of them raises is reported, and the others are called all the same."""
 
     def __init__(self, observers: Sequence[Observer], observer_failed: ObserverFailed) -> None:
         self._observers = tuple(observers)
         self._observer_failed = observer_failed
+        self._overriding = {
+            name: tuple(
+                o for o in observers if getattr(type(o), name) is not getattr(Observer, name)
+            )
+            for name in vars(Observer)
+            if name.startswith("on_")
+        }
 
     def __bool__(self) -> bool:
         return bool(self._observers)
 
-    def _each(self, call: Callable[[Observer], None]) -> None:
-        for observer in self._observers:
+    def _forward(self, name: str, *args: object) -> None:
+        for observer in self._overriding[name]:
             try:
-                call(observer)
+                getattr(observer, name)(*args)
             except Exception as error:
                 self._observer_failed(observer, error)
 
     def on_decision(self, decision: Decision) -> None:
         """Forwards the call."""
-        self._each(lambda observer: observer.on_decision(decision))
+        self._forward("on_decision", decision)
 
     def on_bind(self, decision: Decision, latency_s: float) -> None:
         """Forwards the call."""
-        self._each(lambda observer: observer.on_bind(decision, latency_s))
+        self._forward("on_bind", decision, latency_s)
 
     def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
         """Forwards the call."""
-        self._each(lambda observer: observer.on_bind_failure(decision, latency_s))
+        self._forward("on_bind_failure", decision, latency_s)
 
     def on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, duration_s: float) -> None:
         """Forwards the call."""
-        self._each(lambda observer: observer.on_write(write, answer, duration_s))
+        self._forward("on_write", write, answer, duration_s)
 
     def on_request(self, method: str, status: int, duration_s: float) -> None:
         """Forwards the call."""
-        self._each(lambda observer: observer.on_request(method, status, duration_s))
+        self._forward("on_request", method, status, duration_s)
 
     def on_step(self, event: Event, duration_s: float) -> None:
         """Forwards the call."""
-        self._each(lambda observer: observer.on_step(event, duration_s))
+        self._forward("on_step", event, duration_s)
 
     def on_plugin_timings(self, timings: Sequence[tuple[str, str, int]]) -> None:
-        """Forwards the call."""
-        self._each(lambda observer: observer.on_plugin_timings(timings))
+        """Forwards the call, if there are any."""
+        if timings:
+            self._forward("on_plugin_timings", timings)

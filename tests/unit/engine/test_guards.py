@@ -108,6 +108,13 @@ class Plant:
         return inner()
 
 
+class First(Observer):
+    """The observer that fails."""
+
+    def on_step(self, event: Event, duration_s: float) -> None:
+        """Would look at it."""
+
+
 def _is_about(value: Any, name: str) -> bool:
     """Also whether the name is the object's namespace, for pods whose names begin with it."""
     for _ in range(3):
@@ -396,7 +403,7 @@ CASES: dict[GuardPoint, dict[str, Case]] = {
     },
     GuardPoint.OBSERVER: {
         "step": Case(
-            Plant(Observer, "on_step"), lambda world: (_observe(world), Tick())[1],
+            Plant(First, "on_step"), lambda world: (_observe(world), Tick())[1],
             told="", placed=(), prepare=held(),
         ),
     },
@@ -450,7 +457,7 @@ def _observe(world: World) -> None:
 
     errors = world.engine.errors
     both = Observers(
-        (Observer(), Second()),
+        (First(), Second()),
         lambda observer, error: errors.record(GuardPoint.OBSERVER, type(observer).__name__, error),
     )
     both.on_step(Tick(), 0.0)
