@@ -399,19 +399,18 @@ class Engine:
             self._recovery.on_list_error(objects, error)
 
     def _apply_list(self, objects: tuple[ApiObject, ...]) -> None:
-        uids = {o.metadata.uid: None for o in objects if isinstance(o, Pod)}
-        names = {o.metadata.name for o in objects if isinstance(o, Node)}
-        self._pods.keep_only(uids)
-        self._nodes.keep_only(names)
+        pods = [obj for obj in objects if type(obj) is Pod]
+        nodes = [obj for obj in objects if type(obj) is Node]
+        others = [obj for obj in objects if type(obj) is not Pod and type(obj) is not Node]
+        self._pods.keep_only({pod.metadata.uid: None for pod in pods})
+        self._nodes.keep_only({node.metadata.name for node in nodes})
         # Whether claims hold shows only beside all others.
         with self.binding.pre_bind.suspended():
-            self._objects.handle_list(objects)
-            for obj in objects:
-                if isinstance(obj, Node):
-                    self._nodes.handle_node(obj)
-            for obj in objects:
-                if isinstance(obj, Pod):
-                    self._pods.handle_pod(obj)
+            self._objects.handle_list(others)
+            for node in nodes:
+                self._nodes.handle_node(node)
+            for pod in pods:
+                self._pods.handle_pod(pod)
         self._companions.handle_list(objects)
         # A list that shows an assumed pod without its node may be older than its Bind.
         unfinished = self.binding.unfinished_uids()

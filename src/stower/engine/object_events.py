@@ -164,7 +164,8 @@ class ObjectEvents:
             self._queue.wake(cluster_event, self._state.now_ns)
 
     def handle_list(self, objects: Iterable[ApiObject]) -> None:
-        """Applies a list of all objects: objects that are not in the list are deleted."""
+        """Applies a list of all objects but nodes and pods: those that are not in it are
+        deleted."""
         state = self._state
         state.pod_selectors.clear()
         state.budgets.clear()

@@ -127,8 +127,8 @@ class PodEvents:
     def _apply_placed(self, entry: PodEntry | None, pod: Pod) -> None:
         self._post_bind(pod)
         if entry is None:
-            self._state.add_placed(pod)
-            self._on_member_change(pod)
+            if self._state.add_placed(pod).group_name:
+                self._on_member_change(pod)
             if self._queue.is_waiting:
                 self._queue.on_pod_placement(pod, self._state.now_ns)
             return

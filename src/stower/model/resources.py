@@ -8,6 +8,7 @@ scheduler framework/types.go.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from stower.model.errors import InvalidObject
@@ -106,7 +107,12 @@ def amount_text(name: str, amount: int) -> str:
 
 def node_room(allocatable: ResourceList | None) -> Amounts:
     """What a node has to give, `pods` included, 0 to ROOM_MAX. Raises InvalidObject."""
-    quantities = parse_list(allocatable, "status.allocatable")
+    return _node_room(tuple(allocatable.items())).copy() if allocatable else {}
+
+
+@lru_cache(1024)  # a cluster has nodes of few kinds
+def _node_room(allocatable: tuple[tuple[str, str], ...]) -> Amounts:
+    quantities = parse_list(dict(allocatable), "status.allocatable")
     return {
         name: min(_amount(name, quantity), ROOM_MAX)
         for name, quantity in quantities.items()
