@@ -16,7 +16,7 @@ plugin.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -123,6 +123,17 @@ class Normalize(Enum):
     """As a share of the highest raw score among the feasible nodes."""
     BY_MAXIMUM_REVERSED = auto()
     """BY_MAXIMUM, reversed: the highest raw score gets 0."""
+
+
+class DomainScores(NamedTuple):
+    """Scores that are equal for all nodes of a topology domain.
+
+    key: the label key of the domains, "" where all nodes have the same score; points: takes
+    bool[value codes], the codes that some feasible node has, and returns int64[value codes], what
+    `score_pod` returns for nodes with each code."""
+
+    key: str
+    points: Callable[[Bools], Ints]
 
 
 class Plugin:
@@ -271,6 +282,11 @@ class Plugin:
         """Score, for scope PODS: returns int64[row_limit], 0 to 100, meaningful on feasible rows
         alone; None for no scores."""
         raise NotImplementedError
+
+    def domain_scores(self, pod: Pod, shape: Shape, state: ClusterState) -> DomainScores | None:
+        """Returns the scores of `score_pod` by domain, where they depend on a node's domain alone:
+        a choice then looks at no single node."""
+        return None
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState

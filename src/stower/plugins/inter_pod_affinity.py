@@ -25,7 +25,7 @@ from stower.framework.fixes import (
     with_labels,
     with_spec,
 )
-from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
+from stower.framework.plugin import MAX_NODE_SCORE, DomainScores, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.framework.tree_rules import TreeRule
 from stower.model.kinds import Pod
@@ -336,21 +336,7 @@ class InterPodAffinity(Plugin):
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
         """Scores by the weights of matched terms, of the pod and of placed pods: 0 to 100."""
-        preferred_terms = list(_preferred_terms(pod))
-        check_count(len(preferred_terms), TERMS_MAX, TERMS_NOUN)
-        if self.ignore_preferred_terms and not preferred_terms:
-            return None
-        topology_scores = _TopologyScores(state)
-        for term, weight in preferred_terms:
-            tally = state.tally(condition(term, pod, state.pod_selectors))
-            topology_scores.add(tally, weight, term.topology_key)
-        if state.carried_terms.terms:
-            labels = state.pod_selectors.labels_of(pod.metadata.namespace)
-            for carried in state.carried_terms.terms_matching(pod, labels):
-                if not carried.users or carried.kind is TermKind.REQUIRED_ANTI_AFFINITY:
-                    continue
-                weight = self.hard_weight if carried.kind is TermKind.REQUIRED_AFFINITY else 1
-                topology_scores.add(carried, weight, carried.topology_key)
+        topology_scores = self._topology_scores(pod, state)
         total = topology_scores.total()
         if total is None:
             return None
@@ -362,6 +348,42 @@ class InterPodAffinity(Plugin):
         if not span:
             return np.zeros(state.row_limit, np.int64)
         return topology_scores.normalize(total, lowest, span)
+
+    def domain_scores(self, pod: Pod, shape: Shape, state: ClusterState) -> DomainScores | None:
+        """Returns the scores where all matched terms are about domains of one key."""
+        found = self._topology_scores(pod, state).only_key()
+        if found is None:
+            return None
+        key, table = found
+
+        def points(feasible: Bools) -> Ints:
+            feasible_scores = table[feasible]
+            if not len(feasible_scores):
+                return np.zeros(len(table), np.int64)
+            lowest = int(feasible_scores.min())
+            span = int(feasible_scores.max()) - lowest
+            return _normalize(table, lowest, span) if span else np.zeros(len(table), np.int64)
+
+        return DomainScores(key, points)
+
+    def _topology_scores(self, pod: Pod, state: ClusterState) -> "_TopologyScores":
+        """Returns the weights of matched terms, of the pod and of placed pods."""
+        topology_scores = _TopologyScores(state)
+        preferred_terms = list(_preferred_terms(pod))
+        check_count(len(preferred_terms), TERMS_MAX, TERMS_NOUN)
+        if self.ignore_preferred_terms and not preferred_terms:
+            return topology_scores
+        for term, weight in preferred_terms:
+            tally = state.tally(condition(term, pod, state.pod_selectors))
+            topology_scores.add(tally, weight, term.topology_key)
+        if state.carried_terms.terms:
+            labels = state.pod_selectors.labels_of(pod.metadata.namespace)
+            for carried in state.carried_terms.terms_matching(pod, labels):
+                if not carried.users or carried.kind is TermKind.REQUIRED_ANTI_AFFINITY:
+                    continue
+                weight = self.hard_weight if carried.kind is TermKind.REQUIRED_AFFINITY else 1
+                topology_scores.add(carried, weight, carried.topology_key)
+        return topology_scores
 
     # Hints
 
@@ -536,6 +558,13 @@ class _TopologyScores:
             scores = table[state.labels.codes(key, state.all_rows)]
             total = scores if total is None else total + scores
         return total
+
+    def only_key(self) -> tuple[str, Ints] | None:
+        """Returns the key and its int64[value codes], where no other key has scores; "" where none
+        has any; None where nodes have scores of their own, or several keys have some."""
+        if self._row_scores is not None or len(self._domain_scores) > 1:
+            return None
+        return next(iter(self._domain_scores.items()), ("", np.zeros(1, np.int64)))
 
     def normalize(self, total: Ints, lowest: int, span: int) -> Ints:
         """Returns int64[row_limit]: the total scaled to 0 to 100."""

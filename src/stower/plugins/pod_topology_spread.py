@@ -16,7 +16,7 @@ from stower.framework.args import convert_args, raise_faults
 from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import CapacityConstraint, DryRun, TreePods, no_usage
 from stower.framework.fixes import NODE_FIELD, Fix, with_labels, with_spec
-from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
+from stower.framework.plugin import MAX_NODE_SCORE, DomainScores, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.framework.tree_rules import SpreadRule, TreeRule
 from stower.model.kinds import Node, Pod
@@ -298,8 +298,18 @@ class PodTopologySpread(Plugin):
         if not constraints:
             return None
         rows, require_all_topologies = state.all_rows, self._requires_all_topologies(pod)
-        if require_all_topologies and len(constraints) == 1 and constraints[0].key != HOSTNAME:
-            return self._score_domains(pod, shape, state, constraints[0], feasible)
+        if self._has_one_domain_constraint(pod, constraints):
+            column = state.labels.columns.get(constraints[0].key)
+            if column is None:
+                return np.zeros(state.row_limit, np.int64)
+            values = column.codes[rows]
+            has_feasible = np.zeros(column.code_count, np.bool_)
+            if feasible[feasible.argmin()]:  # all nodes; takes a third of the time of all()
+                has_feasible |= column.used_codes
+            else:
+                has_feasible[values[feasible]] = True
+            result = self._domain_scores(pod, shape, state, constraints[0]).points(has_feasible)
+            return result[values]
         ignored = np.zeros(state.row_limit, np.bool_)
         if require_all_topologies:
             for constraint in constraints:
@@ -333,40 +343,44 @@ class PodTopologySpread(Plugin):
             return np.where(ignored, 0, MAX_NODE_SCORE)
         return np.where(ignored, 0, MAX_NODE_SCORE * (highest + lowest - scores) // highest)
 
-    def _score_domains(
-        self,
-        pod: Pod,
-        shape: Shape,
-        state: ClusterState,
-        constraint: SpreadConstraint,
-        feasible: Bools,
-    ) -> Ints:
-        """Returns the same scores for one constraint: one per domain, then one look-up per node."""
-        column = state.labels.columns.get(constraint.key)
-        if column is None:
-            return np.zeros(state.row_limit, np.int64)
-        values = column.codes[state.all_rows]
+    def domain_scores(self, pod: Pod, shape: Shape, state: ClusterState) -> DomainScores | None:
+        """Returns the scores of one soft constraint over domains that are more than a node."""
+        constraints = self._resolve_constraints(pod, state, SCHEDULE_ANYWAY)
+        if not self._has_one_domain_constraint(pod, constraints):
+            return None
+        return self._domain_scores(pod, shape, state, constraints[0])
+
+    def _has_one_domain_constraint(
+        self, pod: Pod, constraints: tuple[SpreadConstraint, ...]
+    ) -> bool:
+        """Returns whether scores depend on a node's domain of one key alone."""
+        is_one = len(constraints) == 1 and constraints[0].key != HOSTNAME
+        return is_one and self._requires_all_topologies(pod)
+
+    def _domain_scores(
+        self, pod: Pod, shape: Shape, state: ClusterState, constraint: SpreadConstraint
+    ) -> DomainScores:
         if constraint.honors_taints or shape.node_selector or shape.node_affinity is not None:
             ((_, sums, _, _),) = self._count_domains(pod, shape, state, (constraint,), True)
         else:
             sums = self._sums(pod, state, constraint)  # on all nodes with the key
-        # Nodes without the key are not scored.
-        if feasible[feasible.argmin()]:  # all nodes; takes a third of the time of all()
-            codes = list(column.code_of.values())
-        else:
-            codes = [code for code in np.unique(values[feasible]).tolist() if code]
-        weight, counts, skew = _weight(len(codes)), sums.tolist(), constraint.max_skew - 1
-        scores = [math.floor(counts[c] * weight + skew + 0.5) for c in codes]
-        highest, lowest = max(scores, default=0), min(scores, default=0)
-        points = [0] * column.code_count
-        for code, score in zip(codes, scores, strict=True):
-            points[code] = (
-                MAX_NODE_SCORE * (highest + lowest - score) // highest
-                if highest
-                else MAX_NODE_SCORE
-            )
-        result: Ints = np.array(points, np.int64)[values]
-        return result
+
+        def points(feasible: Bools) -> Ints:
+            # Nodes without the key are not scored.
+            codes = [code for code in feasible.nonzero()[0].tolist() if code]
+            weight, counts, skew = _weight(len(codes)), sums.tolist(), constraint.max_skew - 1
+            scores = [math.floor(counts[c] * weight + skew + 0.5) for c in codes]
+            highest, lowest = max(scores, default=0), min(scores, default=0)
+            result = np.zeros(len(feasible), np.int64)
+            for code, score in zip(codes, scores, strict=True):
+                result[code] = (
+                    MAX_NODE_SCORE * (highest + lowest - score) // highest
+                    if highest
+                    else MAX_NODE_SCORE
+                )
+            return result
+
+        return DomainScores(constraint.key, points)
 
     # Counts
 

@@ -24,7 +24,8 @@ class CodeColumn(Generic[V]):
     """
 
     __slots__ = (
-        "_free_codes", "_row_counts", "_used_codes", "code_of", "codes", "row_count", "values",
+        "_free_codes", "_row_counts", "_used_codes", "code_of", "codes", "generation",
+        "row_count", "values",
     )  # fmt: skip
 
     def __init__(self, capacity: int) -> None:
@@ -35,6 +36,7 @@ class CodeColumn(Generic[V]):
         self._used_codes: Bools | None = None
         self._free_codes: list[int] = []
         self.row_count = 0  # the number of rows that have a value
+        self.generation = 0  # changes with the value of any row
 
     @property
     def code_count(self) -> int:
@@ -52,6 +54,7 @@ class CodeColumn(Generic[V]):
     def set(self, row: int, value: V | None) -> None:
         """Sets the value of a row; None removes it."""
         self._used_codes = None
+        self.generation += 1
         old = int(self.codes[row])
         new = 0 if value is None else self._acquire_code(value)
         self.codes[row] = new

@@ -39,7 +39,7 @@ class TieBreaker:
     """The rows in order of the hashes of their node names. `hashes`: uint64[capacity], 0 for rows
     without a name."""
 
-    __slots__ = ("_count", "_order", "_sorted_hashes", "hashes")
+    __slots__ = ("_count", "_order", "_sorted_hashes", "generation", "hashes")
 
     def __init__(self, capacity: int) -> None:
         self.hashes: NDArray[np.uint64] = np.zeros(capacity, np.uint64)
@@ -47,10 +47,12 @@ class TieBreaker:
         self._count = 0
         self._order: Ints | None = None
         self._sorted_hashes = self.hashes
+        self.generation = 0  # changes with the rows' names
 
     def set_name(self, row: int, name: str) -> None:
         """Sets the node name of a row; "": none."""
         new = np.uint64(name_hash(name) if name else 0)
+        self.generation += 1
         if self._order is not None:
             self._move(self._order, row, new)
         self.hashes[row] = new
@@ -69,11 +71,15 @@ class TieBreaker:
         if count <= GATHERED_MAX:
             rows = tied.nonzero()[0]
             return int(rows[self.hashes[rows].argpartition(number)[number]])
+        rows = self.ordered_rows()
+        return int(rows[tied[rows].nonzero()[0][number]])
+
+    def ordered_rows(self) -> Ints:
+        """Returns the rows that have a name, in the order of its hash. Read only."""
         order = self._order
         if order is None:
             order = self._sort()
-        rows = order[: self._count]
-        return int(rows[tied[rows].nonzero()[0][number]])
+        return order[: self._count]
 
     def rank(self, rows: Ints, scores: Ints, pod: int) -> list[int]:
         """Returns the rows by descending score (int64[rows]). Of rows with equal scores, the one

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stower.engine.cycle.best_rows import INFEASIBLE, BestRows, Layout
 from stower.engine.cycle.reference import Verdict, normalize, pre_filter
 from stower.framework.plugin import Normalize, Plugin, Scope
 from stower.framework.profile import Profile
@@ -22,8 +23,6 @@ from stower.state.arrays import Bools, Ints, cells_of
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 
-# Below every sum of scores, and far from overflow when more is added.
-INFEASIBLE: Final = -(1 << 60)
 # Up to this number, changed rows are refreshed one by one (2 to 3 µs each); beyond it a vectorised
 # pass over the changed rows is cheaper (some 60 µs, rows nearly free).
 SCALAR_ROWS_MAX: Final = 24
@@ -56,7 +55,7 @@ class Evaluation:
     """Feasibility and scores of every row for one shape under one profile."""
 
     __slots__ = (
-        "_base_cells", "_best_cells", "_layout", "_node_cursor", "_node_generation",
+        "_base_cells", "_best_cells", "_best_rows", "_layout", "_node_cursor", "_node_generation",
         "_node_generational", "_normalized", "_profile", "_row_filters", "_row_scores", "_shape",
         "_state", "_static_cells", "_static_ok", "_static_score", "_static_score_cells",
         "_usage_cursor", "_usage_generation", "_usage_generational", "base", "best", "plugins",
@@ -75,6 +74,7 @@ class Evaluation:
         # PreFilter refused the whole pod: no row is evaluated.
         self.refused = False
         self._node_cursor = self._usage_cursor = 0
+        self._best_rows: BestRows | None = None  # those that were asked for last
         self._rebuild()
 
     def refresh(self) -> None:
@@ -132,6 +132,13 @@ class Evaluation:
     def on_empty_nodes(self) -> Bools:
         """bool[rows]: which rows plugins of scope NODE accept, whatever pods are there."""
         return self._static_ok
+
+    def best_rows(self, layout: Layout) -> BestRows:
+        """Returns the highest scores of a layout's cells, up to date as `best` is."""
+        known = self._best_rows
+        if known is None or known.layout is not layout:
+            known = self._best_rows = BestRows(layout, self.best)
+        return known
 
     @property
     def is_normalized(self) -> bool:
@@ -225,6 +232,7 @@ class Evaluation:
 
     def _rebuild_best(self) -> None:
         """Computes maxima and `best` from `base`."""
+        self._best_rows = None
         if not self._normalized:
             self.best = self.base
             self._best_cells = self._base_cells
@@ -275,7 +283,10 @@ class Evaluation:
             for row, value in zip(rows.tolist(), base.tolist(), strict=True):
                 self._set(row, value)
         else:
+            old = self.base[rows] if self._best_rows is not None else base
             self.base[rows] = base
+            if self._best_rows is not None:
+                self._best_rows.change_many(rows, old, base)
 
     def _refresh_row(self, row: int) -> None:
         value = INFEASIBLE
@@ -291,7 +302,10 @@ class Evaluation:
         if self._normalized:
             self._set(row, value)
         else:
+            old = self._base_cells[row]
             self._base_cells[row] = value
+            if self._best_rows is not None and old != value:
+                self._best_rows.change(row, old, value)
 
     def _set(self, row: int, value: int) -> None:
         """Writes one row's base and best, and updates the maxima."""
@@ -311,7 +325,10 @@ class Evaluation:
         if now:
             for column in self._normalized:
                 value += column.points(row)
+        old = self._best_cells[row]
         self._best_cells[row] = value
+        if self._best_rows is not None and old != value:
+            self._best_rows.change(row, old, value)
 
 
 class EvaluationCache:

@@ -12,12 +12,13 @@ import msgspec
 import numpy as np
 
 from stower.engine.cycle import reference
-from stower.engine.cycle.evaluation import INFEASIBLE, Evaluation, EvaluationCache
+from stower.engine.cycle.best_rows import INFEASIBLE, ROWS_MIN, BestRows, Layouts
+from stower.engine.cycle.evaluation import Evaluation, EvaluationCache
 from stower.engine.cycle.nominated_room import NominatedRoom
 from stower.engine.cycle.verdict_cache import VerdictCache
 from stower.engine.preemption.evaluator import Evaluator, Search
 from stower.framework.negotiation import Wait
-from stower.framework.plugin import Plugin
+from stower.framework.plugin import DomainScores, Plugin
 from stower.framework.post_filter import PostFilterResult, earliest
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection
@@ -32,6 +33,8 @@ from stower.state.ties import pod_hash
 BEST_NODES: Final = 4
 
 _FailureKey = tuple[str, int, int, str | None]
+# Codes of refusals, and the plugins that may score with their weights.
+_Answers = tuple[list[Ints], list[tuple[Plugin, int]]]
 
 
 class SchedulingCycle:
@@ -42,7 +45,9 @@ class SchedulingCycle:
         self._seed = seed.to_bytes(8, "little", signed=True)
         self.keeps_details = False  # whether decisions keep best nodes and examples of refusals
         self._last: Ints | None = None  # the scores that the last row was chosen by
+        self._last_by_cells: tuple[BestRows, Ints | None] | None = None  # or what it was chosen by
         self._evaluations = EvaluationCache(state)
+        self._layouts = Layouts(state)
         self._verdicts = VerdictCache(state)
         self._evaluator = Evaluator(state, self._seed)
         self._nominated_room = NominatedRoom(state)
@@ -60,10 +65,19 @@ class SchedulingCycle:
         state.refresh_images()
         evaluation = self._evaluations.get(profile, entry.shape)
         own = evaluation.best[: state.row_limit]
+        self._last = self._last_by_cells = None
         if not len(own):
             return -1
-        best, has_scored = self._with_pod(entry, evaluation, own)
-        if state.nominated_pods or entry.pod.status.nominated_node_name:
+        answers = self._answers(entry, evaluation)
+        if answers is None:
+            return -1
+        nominates = state.nominated_pods or entry.pod.status.nominated_node_name
+        if not nominates and len(own) >= ROWS_MIN:
+            row = self._pick_by_cells(entry, evaluation, answers)
+            if row is not None:
+                return row
+        best, has_scored = self._apply(entry, evaluation, own, answers)
+        if nominates:
             relative = evaluation.is_normalized or has_scored
             return self._choose_with_nominated(profile, entry, best, relative)
         return self._pick(best, entry)
@@ -80,17 +94,29 @@ class SchedulingCycle:
         """Returns int64[row_limit]: each row's total score, below 0 where it is infeasible. Read
         only."""
         evaluation = self.evaluation(profile, entry.shape)
-        return self._with_pod(entry, evaluation, evaluation.best[: self._state.row_limit])[0]
+        own = evaluation.best[: self._state.row_limit]
+        answers = self._answers(entry, evaluation)
+        if answers is None:
+            return np.full(len(own), INFEASIBLE)
+        return self._apply(entry, evaluation, own, answers)[0]
 
     def best_nodes(self) -> tuple[tuple[str, int], ...]:
         """Returns the best nodes of the last choice with their scores, if `keeps_details`. Valid
         until the next choice, evaluation or change of the state."""
-        best = self._last
-        if not self.keeps_details or best is None or not len(best):
+        if not self.keeps_details:
+            return ()
+        if self._last_by_cells is not None:
+            best_rows, points = self._last_by_cells
+            rows, best = best_rows.top(points, BEST_NODES)
+        elif self._last is not None:
+            best, rows = self._last, np.arange(len(self._last))
+        else:
+            return ()
+        if not len(best):
             return ()
         some = np.argpartition(best, -min(BEST_NODES, len(best)))[-BEST_NODES:]
-        rows = sorted(some[best[some] >= 0].tolist(), key=lambda row: (-int(best[row]), row))
-        return tuple((self._state.node_names[row], int(best[row])) for row in rows)
+        found = [(-int(best[i]), int(rows[i])) for i in some.tolist() if best[i] >= 0]
+        return tuple((self._state.node_names[row], -score) for score, row in sorted(found))
 
     def evaluation(self, profile: Profile, shape: Shape) -> Evaluation:
         """Returns the profile's evaluation of all rows for a shape, up to date."""
@@ -139,14 +165,14 @@ class SchedulingCycle:
                 rows[row] = self._has_room(profile, entry, row)
         return rows
 
-    def _with_pod(self, entry: PodEntry, evaluation: Evaluation, best: Ints) -> tuple[Ints, bool]:
-        """Returns `best` with the answers of plugins of scope PODS for this pod, and whether they
-        scored: then scores may depend on which rows are feasible."""
+    def _answers(self, entry: PodEntry, evaluation: Evaluation) -> _Answers | None:
+        """Returns the refusals by plugins of scope PODS, and those that may score; None where one
+        refuses the pod as a whole."""
         state, shape, pod = self._state, entry.shape, entry.pod
         plugins = evaluation.plugins
         for pre_filter in plugins.pod_pre_filters:
             if pre_filter.pre_filter_pod(pod, shape, state) is not None:
-                return np.full(len(best), INFEASIBLE), False
+                return None
         irrelevant: list[Plugin] = []
         refusals: list[Ints] = []
         for plugin in plugins.pod_filters:
@@ -158,6 +184,44 @@ class SchedulingCycle:
         for plugin, weight in plugins.pod_scores:
             if plugin not in irrelevant and plugin.has_scores(pod, state):
                 scoring.append((plugin, weight))
+        return refusals, scoring
+
+    def _pick_by_cells(
+        self, entry: PodEntry, evaluation: Evaluation, answers: _Answers
+    ) -> int | None:
+        """Returns the best row, -1 where none is feasible; None where all rows have to be looked
+        at: scores are more than points for domains of one key, or somebody asks for all scores."""
+        refusals, scoring = answers
+        if refusals or evaluation.plugins.negotiating:
+            return None
+        key = ""
+        scores: list[tuple[DomainScores, int]] = []
+        for plugin, weight in scoring:
+            found = plugin.domain_scores(entry.pod, entry.shape, self._state)
+            if found is None or (key and found.key and found.key != key):
+                return None
+            if found.key:
+                key = found.key
+                scores.append((found, weight))
+        layout = self._layouts.get(key)
+        if layout is None:
+            return None
+        best_rows = evaluation.best_rows(layout)
+        points: Ints | None = None
+        if scores:
+            feasible_codes = best_rows.feasible_codes
+            points = np.zeros(len(feasible_codes), np.int64)
+            for found, weight in scores:
+                points += found.points(feasible_codes) * weight
+        self._last_by_cells = best_rows, points
+        return best_rows.pick(points, pod_hash(self._seed, entry.uid))
+
+    def _apply(
+        self, entry: PodEntry, evaluation: Evaluation, best: Ints, answers: _Answers
+    ) -> tuple[Ints, bool]:
+        """Returns `best` with these answers, and whether plugins scored: then scores may depend on
+        which rows are feasible."""
+        refusals, scoring = answers
         if not refusals and not scoring:
             return best, False
         feasible, total = best >= 0, best
@@ -171,14 +235,14 @@ class SchedulingCycle:
             if not (scoring and feasible.any()):
                 return total, False
         for plugin, weight in scoring:
-            part = plugin.score_pod(pod, shape, state, feasible)
+            part = plugin.score_pod(entry.pod, entry.shape, self._state, feasible)
             if part is not None:
                 total = total + part * weight  # what is infeasible stays far below 0
         return total, True
 
     def _pick(self, best: Ints, entry: PodEntry) -> int:
         """Returns the best row, or -1 where none is feasible."""
-        self._last = best
+        self._last, self._last_by_cells = best, None
         highest = best[best.argmax()]  # twice as fast as max()
         if highest < 0:
             return -1
@@ -197,7 +261,7 @@ class SchedulingCycle:
         """
         state, shape = self._state, entry.shape
         nominated = state.row_of(entry.pod.status.nominated_node_name)
-        self._last = best
+        self._last, self._last_by_cells = best, None
         if nominated >= 0 and best[nominated] >= 0 and self._has_room(profile, entry, nominated):
             return nominated
         if relative:
