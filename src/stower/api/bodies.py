@@ -305,8 +305,12 @@ def may_repeat(body: bytes, keys: int) -> bool:
 
 def count_keys(value: Any) -> int:
     """How many keys all objects in it have."""
-    if type(value) is dict:
-        return len(value) + sum(map(count_keys, value.values()))
-    if type(value) is list:
-        return sum(map(count_keys, value))
-    return 0
+    count, left = 0, [value]
+    while left:
+        inner = left.pop()
+        if type(inner) is dict:
+            count += len(inner)
+            left += inner.values()
+        elif type(inner) is list:
+            left += inner
+    return count

@@ -3,7 +3,7 @@
 Must not know the operations.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from stower.api.context import Context
@@ -28,22 +28,24 @@ class Call:
     name: str = ""
     subresource: str = ""
 
-    @property
-    def strategy(self) -> Strategy:
-        """The strategy of the resource's kind."""
-        if (custom := self.resource.custom) is not None:
-            return CUSTOM_WITH_STATUS if custom.has_status else CUSTOM
-        return strategy_of(self.resource.key)
+    strategy: Strategy = field(init=False)  # of the resource's kind
+    collection: Collection = field(init=False)  # stores the resource's objects
+    _now: str = field(init=False, default="")
 
-    @property
-    def collection(self) -> Collection:
-        """The collection that stores the resource's objects."""
-        return self.context.store.collection(self.resource.key)
+    def __post_init__(self) -> None:
+        resource = self.resource
+        if (custom := resource.custom) is not None:
+            self.strategy = CUSTOM_WITH_STATUS if custom.has_status else CUSTOM
+        else:
+            self.strategy = strategy_of(resource.key)
+        self.collection = self.context.store.collection(resource.key)
 
     @property
     def now(self) -> str:
         """The time of the request, as metadata has it."""
-        return time_text(self.request.now_ns)
+        if not self._now:
+            self._now = time_text(self.request.now_ns)
+        return self._now
 
     def key(self, name: str = "") -> str:
         """Returns the key in the collection of an object, by default the one of the path."""

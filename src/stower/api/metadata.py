@@ -4,6 +4,7 @@ Source: apimachinery pkg/api/validation/objectmeta.go, Kubernetes 1.36.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 from stower.api.errors import (
@@ -117,10 +118,29 @@ def _owner_errors(owners: Iterable[Object]) -> list[FieldError]:
     return errors
 
 
+_MANAGER: Final = ("operation", "fieldsType", "manager", "subresource")
+
+
+@lru_cache(1024)
+def _is_fine_manager(
+    operation: str | None, fields_type: str | None, manager: str | None, subresource: str | None
+) -> bool:
+    """Whether an entry with these values has no fault: there are few managers."""
+    return (
+        operation in ("Apply", "Update")
+        and fields_type in (None, "", "FieldsV1")
+        and len((manager or "").encode()) <= MANAGER_BYTES_MAX
+        and len((subresource or "").encode()) <= SUBRESOURCE_BYTES_MAX
+        and (manager or "").isprintable()
+    )
+
+
 def _manager_errors(entries: Iterable[Object]) -> list[FieldError]:
     """Faults of entries about who manages what. The server itself makes none."""
     errors = []
     for i, entry in enumerate(entries):
+        if _is_fine_manager(*map(entry.get, _MANAGER)):
+            continue
         at = "metadata.managedFields"
         if entry.get("operation") not in ("Apply", "Update"):
             text, value = "must be `Apply` or `Update`", entry.get("operation", "")

@@ -122,6 +122,11 @@ class Collection:
         labels = metadata.get("labels") or {}
         return Record(key, metadata["uid"], revision, _encode(item), labels, fields)
 
+    @property
+    def newest(self) -> int:
+        """The revision of the last change; 0 where there was none."""
+        return max(self.forgotten, self.log[-1].revision if self.log else 0)
+
     def events_after(self, revision: int) -> list[Event] | None:
         """What happened after a revision, or None where that is forgotten."""
         if revision < self.forgotten:

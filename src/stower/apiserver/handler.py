@@ -415,6 +415,9 @@ class Handler:
                     continue
                 watch = stream.watch
                 start = watch.position
+                if watch.collection.newest <= start:
+                    watch.position = visible
+                    continue
                 made = buffers.get(start)
                 if made is None:
                     made = buffers[start] = join_events(feed, watch, visible)
