@@ -16,10 +16,12 @@ CLAIMED: Final = "nodeAllocatableResourceClaimStatuses"  # behind DRANodeAllocat
 
 def drop_from_spec(spec: Object, old: Object | None = None) -> None:
     """Drops the fields from the spec of a pod or of a template; `old`: the spec before a change."""
-    for kind in PROJECTIONS:
-        if old is None or not any(kind in source for source in _sources(old)):
-            for source in _sources(spec):
-                source.pop(kind, None)
+    if any("projected" in volume for volume in spec.get("volumes") or ()):
+        known = [*_sources(old)] if old is not None else []
+        for kind in PROJECTIONS:
+            if not any(kind in source for source in known):
+                for source in _sources(spec):
+                    source.pop(kind, None)
     if old is None or not any("stopSignal" in hooks for _, hooks in _lifecycles(old)):
         for container, hooks in _lifecycles(spec):
             if hooks.pop("stopSignal", None) is not None and not hooks:

@@ -14,15 +14,19 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 def merge_label_keys(item: Object) -> None:
     """Adds to the selectors of a new pod what its own labels say under those keys."""
     spec = item["spec"]
+    if not (spec.get("affinity") or spec.get("topologySpreadConstraints")):
+        return
     labels = item["metadata"].get("labels") or {}
-    for kind in ("podAffinity", "podAntiAffinity"):
-        given = (spec.get("affinity") or {}).get(kind) or {}
+    affinity = spec.get("affinity") or {}
+    for kind in ("podAffinity", "podAntiAffinity") if affinity else ():
+        given = affinity.get(kind) or {}
         for term in given.get(PREFERRED) or ():
             _merge(term.get("podAffinityTerm") or {}, labels)
         for term in given.get(TERMS) or ():
             _merge(term, labels)
     for constraint in spec.get("topologySpreadConstraints") or ():
-        _merge(constraint, labels)
+        if "matchLabelKeys" in constraint:
+            _merge(constraint, labels)
 
 
 def _merge(term: Object, labels: Object) -> None:

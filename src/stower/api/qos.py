@@ -6,6 +6,7 @@ Source: pkg/apis/core/helper/qos, Kubernetes 1.36.
 from functools import lru_cache
 from typing import Any, Final
 
+from stower.api.byte_cache import ByteCache, encode
 from stower.model.quantity import Quantity, quantity_of
 
 Object = dict[str, Any]
@@ -21,17 +22,29 @@ def _is_positive(text: str) -> bool:
 def qos_class(spec: Object) -> str:
     """Returns Guaranteed, Burstable or BestEffort."""
     own = spec.get("resources")
-    guaranteed = True
     if own is not None:
         parts = [own]
+    else:
+        containers = spec.get("containers") or ()
+        if spec.get("initContainers"):
+            containers = (*containers, *spec["initContainers"])
+        parts = [c.get("resources") or {} for c in containers]
+    key = encode((own is not None, parts))
+    found: str | None = _known.get(key)
+    if found is None:
+        found = _qos_class(own, parts)
+        _known.put(key, found)
+    return found
+
+
+_known: Final = ByteCache()
+
+
+def _qos_class(own: Object | None, parts: list[Object]) -> str:
+    if own is not None:
         guaranteed = not own.get("limits") or len(_counted(own["limits"])) == len(COUNTED)
     else:
-        containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
-        parts = [c.get("resources") or {} for c in containers]
-        guaranteed = all(
-            (limits := part.get("limits")) and len(_counted(limits)) == len(COUNTED)
-            for part in parts
-        )
+        guaranteed = all(len(_counted(part.get("limits") or {})) == len(COUNTED) for part in parts)
     if not guaranteed:
         asked = (part.get(field) for part in parts for field in ("requests", "limits"))
         return "Burstable" if any(amounts and _counted(amounts) for amounts in asked) else BEST

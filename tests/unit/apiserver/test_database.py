@@ -258,7 +258,8 @@ def test_a_write_is_visible_and_answered_when_it_is_on_disk(tmp_path: Path) -> N
 def test_writes_during_a_commit_are_part_of_the_next_commit(tmp_path: Path) -> None:
     async def work(store: Store, committer: Committer, told: Told) -> None:
         first = put(store, "first")
-        committer.on_write()  # the writer takes the first alone
+        committer.on_write()
+        await asyncio.sleep(0)  # the writer takes the first alone
         later = [put(store, f"m{number}") for number in range(BATCH_MAX + 10)]
         ask(committer, told, [first, *later])
         committer.on_write()
@@ -268,6 +269,18 @@ def test_writes_during_a_commit_are_part_of_the_next_commit(tmp_path: Path) -> N
 
     run(tmp_path, work)
     assert BATCH_MAX + 11 == len(kept(tmp_path))
+
+
+def test_writes_that_come_together_are_one_commit(tmp_path: Path) -> None:
+    async def work(store: Store, committer: Committer, told: Told) -> None:
+        for name in ("a", "b", "c"):  # as requests that one turn of the loop carries out
+            put(store, name)
+            committer.on_write()
+        await committer.flush()
+        assert 1 == told.shown
+
+    run(tmp_path, work)
+    assert ["a", "b", "c"] == kept(tmp_path)
 
 
 def test_after_a_slow_commit_the_writer_waits_for_a_larger_batch(
@@ -284,6 +297,7 @@ def test_after_a_slow_commit_the_writer_waits_for_a_larger_batch(
         ask(committer, told, [store.revision])
         committer.call_when_durable(store.revision, lambda _: shown.set())
         committer.on_write()
+        await asyncio.sleep(0)
         put(store, "c")  # comes while the writer is busy
         await shown.wait()
         committer.on_write()
@@ -310,6 +324,7 @@ def test_after_a_slow_commit_a_small_batch_is_written_when_the_wait_is_over(
         for name in ("a", "b"):
             put(store, name)
         committer.on_write()
+        await asyncio.sleep(0)
         for number, name in enumerate(("c", "d"), 2):
             put(store, name)
             await committer.flush()
