@@ -123,24 +123,32 @@ class PodTable:
         return self._sorted_slots
 
     def _rank(self, slots: Ints) -> Ints:
-        rows, priorities = self.rows[slots], self.priorities[slots]
-        starts, ties = self.starts[slots], self.ties[slots]
         if not len(slots):
             return slots
-        levels = distinct(-priorities)
-        row_levels = rows * len(levels) + np.searchsorted(levels, -priorities)
+        # A table without gaps is read without copies.
+        some: slice | Ints = slice(len(slots)) if slots[-1] == len(slots) - 1 else slots
+        rows, priorities = self.rows[some], self.priorities[some]
+        starts, ties = self.starts[some], self.ties[some]
+        row_levels = rows
+        if priorities.min() != priorities.max():
+            levels = distinct(-priorities)
+            row_levels = rows * len(levels) + np.searchsorted(levels, -priorities)
         # All keys packed into one number: a sort by several keys takes three times as long.
-        offsets = starts - starts.min()
-        start_bits = int(offsets.max()).bit_length()
+        first = starts.min()
+        start_bits = int(starts.max() - first).bit_length()
         free_bits = 63 - int(row_levels.max()).bit_length() - start_bits
         if free_bits < TIE_BITS_MIN:
             return np.lexsort((ties, starts, -priorities, rows))
         tie_bits = min(free_bits, 32)
-        packed = (((row_levels << start_bits) | offsets) << tie_bits) | (ties >> (32 - tie_bits))
-        order = np.argsort(packed)
-        ordered = packed[order]
-        if tie_bits < 32 and (ordered[1:] == ordered[:-1]).any():
-            return np.lexsort((ties, starts, -priorities, rows))
+        packed = row_levels << (start_bits + tie_bits)
+        if start_bits:
+            packed |= (starts - first) << tie_bits
+        packed |= ties >> (32 - tie_bits) if tie_bits < 32 else ties
+        order = packed.argsort()
+        if tie_bits < 32:
+            ordered = packed[order]
+            if (ordered[1:] == ordered[:-1]).any():
+                return np.lexsort((ties, starts, -priorities, rows))
         return order
 
     def _grow(self) -> None:

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stower.engine.cycle.best_rows import INFEASIBLE, BestRows, Layout
 from stower.engine.cycle.reference import Verdict, normalize, pre_filter
+from stower.engine.cycle.row_cells import INFEASIBLE, CellMaxima, Layout
 from stower.framework.plugin import Normalize, Plugin, Scope
 from stower.framework.profile import Profile
 from stower.state.arrays import Bools, Ints, cells_of
@@ -55,7 +55,7 @@ class Evaluation:
     """Feasibility and scores of every row for one shape under one profile."""
 
     __slots__ = (
-        "_base_cells", "_best_cells", "_best_rows", "_layout", "_node_cursor", "_node_generation",
+        "_base_cells", "_best_cells", "_cell_maxima", "_layout", "_node_cursor", "_node_generation",
         "_node_generational", "_normalized", "_profile", "_row_filters", "_row_scores", "_shape",
         "_state", "_static_cells", "_static_ok", "_static_score", "_static_score_cells",
         "_usage_cursor", "_usage_generation", "_usage_generational", "base", "best", "plugins",
@@ -74,7 +74,7 @@ class Evaluation:
         # PreFilter refused the whole pod: no row is evaluated.
         self.refused = False
         self._node_cursor = self._usage_cursor = 0
-        self._best_rows: BestRows | None = None  # those that were asked for last
+        self._cell_maxima: CellMaxima | None = None  # those that were asked for last
         self._rebuild()
 
     def refresh(self) -> None:
@@ -133,11 +133,11 @@ class Evaluation:
         """bool[rows]: which rows plugins of scope NODE accept, whatever pods are there."""
         return self._static_ok
 
-    def best_rows(self, layout: Layout) -> BestRows:
+    def cell_maxima(self, layout: Layout) -> CellMaxima:
         """Returns the highest scores of a layout's cells, up to date as `best` is."""
-        known = self._best_rows
+        known = self._cell_maxima
         if known is None or known.layout is not layout:
-            known = self._best_rows = BestRows(layout, self.best)
+            known = self._cell_maxima = CellMaxima(layout, self.best)
         return known
 
     @property
@@ -232,7 +232,7 @@ class Evaluation:
 
     def _rebuild_best(self) -> None:
         """Computes maxima and `best` from `base`."""
-        self._best_rows = None
+        self._cell_maxima = None
         if not self._normalized:
             self.best = self.base
             self._best_cells = self._base_cells
@@ -283,10 +283,10 @@ class Evaluation:
             for row, value in zip(rows.tolist(), base.tolist(), strict=True):
                 self._set(row, value)
         else:
-            old = self.base[rows] if self._best_rows is not None else base
+            old = self.base[rows] if self._cell_maxima is not None else base
             self.base[rows] = base
-            if self._best_rows is not None:
-                self._best_rows.change_many(rows, old, base)
+            if self._cell_maxima is not None:
+                self._cell_maxima.change_many(rows, old, base)
 
     def _refresh_row(self, row: int) -> None:
         value = INFEASIBLE
@@ -304,8 +304,8 @@ class Evaluation:
         else:
             old = self._base_cells[row]
             self._base_cells[row] = value
-            if self._best_rows is not None and old != value:
-                self._best_rows.change(row, old, value)
+            if self._cell_maxima is not None and old != value:
+                self._cell_maxima.change(row, old, value)
 
     def _set(self, row: int, value: int) -> None:
         """Writes one row's base and best, and updates the maxima."""
@@ -327,8 +327,8 @@ class Evaluation:
                 value += column.points(row)
         old = self._best_cells[row]
         self._best_cells[row] = value
-        if self._best_rows is not None and old != value:
-            self._best_rows.change(row, old, value)
+        if self._cell_maxima is not None and old != value:
+            self._cell_maxima.change(row, old, value)
 
 
 class EvaluationCache:

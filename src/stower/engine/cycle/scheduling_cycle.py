@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 
 from stower.engine.cycle import reference
-from stower.engine.cycle.best_rows import INFEASIBLE, ROWS_MIN, BestRows, Layouts
 from stower.engine.cycle.evaluation import Evaluation, EvaluationCache
 from stower.engine.cycle.nominated_room import NominatedRoom
+from stower.engine.cycle.row_cells import INFEASIBLE, ROWS_MIN, CellMaxima, Layouts
 from stower.engine.cycle.verdict_cache import VerdictCache
 from stower.engine.preemption.evaluator import Evaluator, Search
 from stower.framework.negotiation import Wait
@@ -45,7 +45,9 @@ class SchedulingCycle:
         self._seed = seed.to_bytes(8, "little", signed=True)
         self.keeps_details = False  # whether decisions keep best nodes and examples of refusals
         self._last: Ints | None = None  # the scores that the last row was chosen by
-        self._last_by_cells: tuple[BestRows, Ints | None] | None = None  # or what it was chosen by
+        self._last_by_cells: tuple[CellMaxima, Ints | None] | None = (
+            None  # or what it was chosen by
+        )
         self._evaluations = EvaluationCache(state)
         self._layouts = Layouts(state)
         self._verdicts = VerdictCache(state)
@@ -106,8 +108,8 @@ class SchedulingCycle:
         if not self.keeps_details:
             return ()
         if self._last_by_cells is not None:
-            best_rows, points = self._last_by_cells
-            rows, best = best_rows.top(points, BEST_NODES)
+            cell_maxima, points = self._last_by_cells
+            rows, best = cell_maxima.top(points, BEST_NODES)
         elif self._last is not None:
             best, rows = self._last, np.arange(len(self._last))
         else:
@@ -206,15 +208,15 @@ class SchedulingCycle:
         layout = self._layouts.get(key)
         if layout is None:
             return None
-        best_rows = evaluation.best_rows(layout)
+        cell_maxima = evaluation.cell_maxima(layout)
         points: Ints | None = None
         if scores:
-            feasible_codes = best_rows.feasible_codes
+            feasible_codes = cell_maxima.feasible_codes
             points = np.zeros(len(feasible_codes), np.int64)
             for found, weight in scores:
                 points += found.points(feasible_codes) * weight
-        self._last_by_cells = best_rows, points
-        return best_rows.pick(points, pod_hash(self._seed, entry.uid))
+        self._last_by_cells = cell_maxima, points
+        return cell_maxima.pick(points, pod_hash(self._seed, entry.uid))
 
     def _apply(
         self, entry: PodEntry, evaluation: Evaluation, best: Ints, answers: _Answers

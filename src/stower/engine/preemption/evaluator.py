@@ -532,7 +532,8 @@ class _ManyRows:
         table = search.state.pod_table
         serials = table.shapes[slots]
         kinds = distinct(serials)
-        kind = np.searchsorted(kinds, serials)
+        is_one = len(kinds) == 1
+        kind = np.zeros(len(slots), np.intp) if is_one else np.searchsorted(kinds, serials)
         one = np.zeros(len(kinds), np.intp)
         one[kind] = slots  # of each kind, any
         entries = [table.entries[s] for s in one.tolist()]

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from stower.engine.cycle import best_rows, scheduling_cycle
-from stower.engine.cycle.best_rows import INFEASIBLE, BestRows, Layouts
+from stower.engine.cycle import row_cells, scheduling_cycle
 from stower.engine.cycle.evaluation import SCALAR_ROWS_MAX
+from stower.engine.cycle.row_cells import INFEASIBLE, CellMaxima, Layouts
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.model.kinds.pod import TopologySpreadConstraint
 from stower.model.selectors import parse_selector
@@ -31,8 +31,8 @@ def small_cells() -> Iterator[None]:
     """Cells for clusters of a few nodes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduling_cycle, "ROWS_MIN", 1)
-        patch.setattr(best_rows, "CELL_ROWS", 2)
-        patch.setattr(best_rows, "ROWS_PER_DOMAIN_MIN", 0)
+        patch.setattr(row_cells, "CELL_ROWS", 2)
+        patch.setattr(row_cells, "ROWS_PER_DOMAIN_MIN", 0)
         yield
 
 
@@ -166,13 +166,13 @@ def test_kept_maxima_equal_a_look_at_all_rows(seed: int, count: int, key: str) -
     scores = np.full(state.capacity, INFEASIBLE)
     scores[:count] = [draw() for _ in range(count)]
     layouts = Layouts(state)
-    kept: BestRows | None = None
+    kept: CellMaxima | None = None
     for _ in range(12):
         layout = layouts.get(key)
         if layout is None:
             return  # no node has a zone
         if kept is None or kept.layout is not layout:
-            kept = BestRows(layout, scores)
+            kept = CellMaxima(layout, scores)
         points = np.array([rng.randint(0, 2) for _ in range(layout.code_count)])
         codes = state.labels.codes("zone", state.all_rows) if key else np.zeros(count, np.int64)
         total = scores[:count] + points[codes]

@@ -104,7 +104,7 @@ class Layouts:
         return layout
 
 
-class BestRows:
+class CellMaxima:
     """The highest score in each cell of a layout, and how many rows have it.
 
     `scores`: int64[capacity], kept by the owner, who tells of every change."""
