@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.assembly import build_engine
+from stower.bench import large
 from stower.bench.family import Family, run_once, tell
 from stower.bench.server import pod_body
 from stower.bench.up import node_body
@@ -22,7 +23,9 @@ from stower.framework.writes import Bind
 from stower.model.kinds import Node, Pod
 from stower.model.raw import decode
 
-SIZES: Final = ((1_000, 30_000), (5_000, 150_000), (15_000, 300_000))
+SIZES: Final = (
+    (1_000, 30_000), (5_000, 150_000), (15_000, 300_000), (130_000, 1_000_000),
+)  # fmt: skip
 COMING: Final = 3_000
 WARM: Final = 500
 EVENTS: Final = 10_000
@@ -43,13 +46,19 @@ class Size(msgspec.Struct, frozen=True):
     kib_per_node: float
     kib_per_pod: float
     rss_mib: float
+    shapes_per_s: float
+    heartbeats_percent: float
+    preemption_ms: float
+    gang_s: float
 
 
 class ScaleResult(msgspec.Struct, frozen=True):
-    """All sizes; `slowest_per_s`: decisions at the largest."""
+    """All sizes; `slowest_per_s`: decisions at the slowest; `growth`: a decision's median time at
+    the largest size, as a multiple of that at the second."""
 
     name: str
     slowest_per_s: float
+    growth: float
     sizes: dict[str, dict[str, float]]
 
 
@@ -58,7 +67,7 @@ FAMILY: Final = Family(
     best="slowest_per_s",
     unit="decisions/s at the largest size",
     ratios={"ratio_slowest": "slowest_per_s"},
-    about="decisions, events and memory at 1,000 to 15,000 nodes and up to 300,000 pods",
+    about="decisions, events and memory at 1,000 to 130,000 nodes and up to 1,000,000 pods",
 )
 
 
@@ -125,11 +134,17 @@ def measure_size(nodes: int, pods: int) -> Size:
     for pod in changed:
         engine.step(Observed(WatchType.MODIFIED, pod), 2 * SECOND_NS)
     events_s = time.perf_counter() - began
+    rss_mib = round(_rss_kib() / 1024)
+    shapes_per_s = large.shapes_per_s(engine, 3 * SECOND_NS)
+    heartbeats_percent = large.heartbeats_percent(engine, nodes, 4 * SECOND_NS)
+    preemption_ms = large.preemption_ms(engine, 5 * SECOND_NS)
+    del engine, known, placed, coming, changed
     return Size(
         nodes, pods, round(list_s, 2), len(times) / sum(times),
         times[len(times) // 2] * 1e6, times[int(len(times) * 0.99)] * 1e6,
         count / events_s, count / read_s, round(kib_per_node, 2), round(kib, 2),
-        round(_rss_kib() / 1024),
+        rss_mib, shapes_per_s, round(heartbeats_percent, 2), round(preemption_ms, 1),
+        round(large.gang_s(nodes), 2),
     )  # fmt: skip
 
 
@@ -142,7 +157,9 @@ def measure() -> ScaleResult:
         said = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
         size = msgspec.json.decode(said, type=Size)
         found[f"{nodes}/{pods}"] = msgspec.structs.asdict(size)
-    return ScaleResult("scale", min(size["decisions_per_s"] for size in found.values()), found)
+    sizes = [*found.values()]
+    growth = round(sizes[-1]["p50_us"] / sizes[min(1, len(sizes) - 1)]["p50_us"], 2)
+    return ScaleResult("scale", min(size["decisions_per_s"] for size in sizes), growth, found)
 
 
 if __name__ == "__main__":

@@ -69,10 +69,14 @@ class TieBreaker:
             return int(tied.argmax())
         number = pod * count >> HASH_BITS
         if count <= GATHERED_MAX:
-            rows = tied.nonzero()[0]
-            return int(rows[self.hashes[rows].argpartition(number)[number]])
+            return self.pick_among(tied.nonzero()[0], pod)
         rows = self.ordered_rows()
         return int(rows[tied[rows].nonzero()[0][number]])
+
+    def pick_among(self, rows: Ints, pod: int) -> int:
+        """Returns the one of these rows (at least one) that `pick` does."""
+        number = pod * len(rows) >> HASH_BITS
+        return int(rows[self.hashes[rows].argpartition(number)[number]])
 
     def ordered_rows(self) -> Ints:
         """Returns the rows that have a name, in the order of its hash. Read only."""

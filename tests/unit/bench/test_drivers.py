@@ -7,7 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from stower.bench import devices, drivers, groups, hostile, negotiation, perf, scale, shards, vms
+from stower.bench import (
+    devices,
+    drivers,
+    groups,
+    hostile,
+    large,
+    negotiation,
+    perf,
+    scale,
+    shards,
+    vms,
+)
 from stower.bench.run import Result, measure
 from stower.bench.workloads import BenchWorkload, Step
 from stower.model.errors import InvariantError
@@ -111,11 +122,16 @@ def test_sizes_are_measured_each_in_a_process(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(scale, "SIZES", ((3, 6), (4, 10)))
     monkeypatch.setattr(scale, "COMING", 12)
     monkeypatch.setattr(scale, "WARM", 2)
+    monkeypatch.setattr(large, "SHAPES", 3)
+    monkeypatch.setattr(large, "BEATS", 6)
     monkeypatch.setattr(scale.subprocess, "run", Ended)
     found = scale.measure()
     assert {"3/6", "4/10"} == set(found.sizes)
     rates = [size["decisions_per_s"] for size in found.sizes.values()]
     assert min(rates) == found.slowest_per_s > 0
+    assert found.growth > 0
+    for name in ("shapes_per_s", "heartbeats_percent", "preemption_ms"):
+        assert all(size[name] > 0 for size in found.sizes.values()), name
 
 
 def test_a_size_without_room_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,7 @@ class SchedulingCycle:
         )
         self._evaluations = EvaluationCache(state)
         self._layouts = Layouts(state)
+        self._within: tuple[Bools, Ints] | None = None  # allowed rows, and which these are
         self._verdicts = VerdictCache(state)
         self._evaluator = Evaluator(state, self._seed)
         self._nominated_room = NominatedRoom(state)
@@ -91,6 +92,26 @@ class SchedulingCycle:
         if self._state.nominated_pods or entry.pod.status.nominated_node_name:
             return self._choose_with_nominated(profile, entry, best, False)
         return self._pick(best, entry)
+
+    def choose_within(self, profile: Profile, entry: PodEntry, allowed: Bools) -> int:
+        """Returns the best of the allowed rows (bool[row_limit]), -1 where none is feasible. Pods
+        that share the array `allowed` share the search for its rows."""
+        if self._state.nominated_pods or entry.pod.status.nominated_node_name:
+            points = np.zeros(self._state.row_limit, np.int64)
+            return self.choose_among(profile, entry, allowed, points)
+        best = self.scores_of(profile, entry)
+        if self._within is None or self._within[0] is not allowed:
+            self._within = allowed, allowed.nonzero()[0]
+        rows = self._within[1]
+        self._last = self._last_by_cells = None
+        if not len(rows):
+            return -1
+        values = best[rows]
+        highest = values[values.argmax()]
+        if highest < 0:
+            return -1
+        tied = rows[values == highest]
+        return self._state.tie_breaker.pick_among(tied, pod_hash(self._seed, entry.uid))
 
     def scores_of(self, profile: Profile, entry: PodEntry) -> Ints:
         """Returns int64[row_limit]: each row's total score, below 0 where it is infeasible. Read

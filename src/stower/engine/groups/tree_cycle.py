@@ -52,7 +52,7 @@ from stower.groups.reasons import failure_message
 from stower.groups.searches import Searches, SearchesAtOnce, Unsolved
 from stower.groups.tree import Tree
 from stower.model.kinds import Pod
-from stower.state.arrays import Bools, Ints
+from stower.state.arrays import Bools
 from stower.state.cluster import ClusterState
 from stower.state.devices import claim_keys
 from stower.state.pod_entry import PodEntry
@@ -206,14 +206,13 @@ class TreeCycle:
         """Places the pods of a group without topology one after another; None where one does not
         fit."""
         plan = []
-        no_points = np.zeros(self._state.row_limit, np.int64)
         with self._state.trial():
             for queued in members:
                 allowed = among.get(queued.uid)
                 if allowed is None:
                     row = self._cycle.choose(profile, queued.entry)
                 else:
-                    row = self._cycle.choose_among(profile, queued.entry, allowed, no_points)
+                    row = self._cycle.choose_within(profile, queued.entry, allowed)
                 if row < 0:
                     return None
                 assume_reserved(self._state, profile, queued.entry, row)
@@ -264,7 +263,6 @@ class _Attempt:
         ]
         self._masks: dict[object, Bools] = {}  # by key of interchangeable pods
         self._everywhere: Bools = np.ones(state.row_limit, np.bool_)
-        self._no_points: Ints = np.zeros(state.row_limit, np.int64)
         self._caps = LearnedCaps(state, cycle, profile)
         self._pass: tuple[bool, bool, int] = False, False, 0
 
@@ -423,21 +421,25 @@ class _Attempt:
         """Returns a key that is equal for interchangeable pods, and bool[row_limit]: rows that do
         not refuse the pod for good."""
         evaluation = self._cycle.evaluation(self._profile, entry.shape)
-        mask = evaluation.best[: self._state.row_limit] >= 0
+        best = evaluation.best[: self._state.row_limit]
         filters, pre_filters = evaluation.plugins.pod_filters, evaluation.plugins.pod_pre_filters
         if not filters and not pre_filters and not self._rules:
-            return entry.shape.serial, mask
+            serial = entry.shape.serial
+            if serial not in self._masks:
+                self._masks[serial] = best >= 0
+            return serial, self._masks[serial]
         terms = self._terms(entry.pod)
         for plugin in pre_filters:
             if plugin.pre_filter_pod(entry.pod, entry.shape, self._state) is not None:
                 alone = (entry.shape.serial, encode_pod_terms(entry.pod))
-                return alone, np.zeros_like(mask)
+                return alone, np.zeros(len(best), np.bool_)
         key = (entry.shape.serial, terms)
         is_negotiated = bool(evaluation.plugins.negotiating) and self._is_negotiated(entry.pod)
         is_negotiated |= entry.uid in self._among
         known = self._masks.get(key) if not is_negotiated else None
         if known is not None:
             return key, known
+        mask = best >= 0
         for plugin in filters:
             codes = plugin.filter_pod(entry.pod, entry.shape, self._state)
             if codes is not None:
@@ -551,9 +553,7 @@ class _Attempt:
                 if allowed is self._everywhere:
                     row = self._cycle.choose(self._profile, queued.entry)
                 else:
-                    row = self._cycle.choose_among(
-                        self._profile, queued.entry, allowed, self._no_points
-                    )
+                    row = self._cycle.choose_within(self._profile, queued.entry, allowed)
                 if row < 0:
                     return None
                 assume_reserved(self._state, self._profile, queued.entry, row)
