@@ -14,11 +14,15 @@ from stower.engine.cycle import row_cells, scheduling_cycle
 from stower.engine.cycle.evaluation import SCALAR_ROWS_MAX
 from stower.engine.cycle.row_cells import INFEASIBLE, CellMaxima, Layouts
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.framework.plugin import ExtensionPoint
+from stower.framework.profile import Profile
 from stower.model.kinds.pod import TopologySpreadConstraint
 from stower.model.selectors import parse_selector
+from stower.plugins.pod_topology_spread import PodTopologySpread
+from stower.plugins.priority_sort import PrioritySort
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.property.strategies import nodes, pods
 from tests.property.test_evaluation import PROFILES
 from tests.property.worlds import Model, apply, operations
@@ -33,6 +37,8 @@ def small_cells() -> Iterator[None]:
         patch.setattr(scheduling_cycle, "ROWS_MIN", 1)
         patch.setattr(row_cells, "CELL_ROWS", 2)
         patch.setattr(row_cells, "ROWS_PER_DOMAIN_MIN", 0)
+        patch.setattr(row_cells, "TIED_CELLS_MAX", 2)
+        patch.setattr(scheduling_cycle, "CELLS_SKIPPED", 1)
         yield
 
 
@@ -104,8 +110,9 @@ def test_cells_choose_as_all_rows_do(
 
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[str, int, Any]:
-    """A pod that comes to a row or goes, or a node of another kind in the place of one."""
-    kind = draw(st.sampled_from(("place", "place", "go", "node")))
+    """A pod that comes to a row or goes; a node of another kind in the place of one; many nodes
+    that join; a pod that is nominated, or no longer."""
+    kind = draw(st.sampled_from(("place", "place", "go", "node", "join", "nominate")))
     return kind, draw(st.integers(0, 79)), draw(pods("x")) if kind == "place" else None
 
 
@@ -128,6 +135,7 @@ def test_cells_follow_many_changed_rows(
     for i in range(80):
         set_node(i, kinds[i % len(kinds)])
     cycle, number = SchedulingCycle(state, 0), 0
+    waiting = state.add_pending(make_pod("waiting", priority=100))
     there: list[PodEntry] = []
     for step in rounds:
         for i, candidate in enumerate(candidates):
@@ -139,6 +147,11 @@ def test_cells_follow_many_changed_rows(
         for kind, row, pod in step:
             if kind == "node":
                 set_node(row, kinds[row % 3 % len(kinds)])
+            elif kind == "join":
+                for i in range(2 * SCALAR_ROWS_MAX if row % 2 else 1):
+                    set_node(100 * row + i, kinds[i % len(kinds)])
+            elif kind == "nominate":
+                state.nominate(waiting, "" if waiting.nominated_node_name else f"n{row}")
             elif kind == "place":
                 number += 1
                 own = replace(without_terms(pod), metadata=replace(pod.metadata, uid=f"u{number}"))
@@ -197,3 +210,37 @@ def test_kept_maxima_equal_a_look_at_all_rows(seed: int, count: int, key: str) -
             before = scores[some]
             scores[some] = many
             kept.change_many(some, before, many)
+
+
+def test_nodes_that_join_are_in_no_cell_yet() -> None:
+    """Cells were kept, and then more nodes join than are looked at one by one."""
+    state = ClusterState()
+    for i in range(40):
+        state.set_node(make_node(f"n{i}", labels={"zone": "ab"[i % 2]}))
+    constraint = TopologySpreadConstraint(
+        max_skew=1, topology_key="zone", when_unsatisfiable=SOFT,
+        label_selector=parse_selector("app=web"),
+    )  # fmt: skip
+    pod = make_pod("p", cpu="1")
+    pod = replace(pod, spec=replace(pod.spec, topology_spread_constraints=(constraint,)))
+    cycle, entry = SchedulingCycle(state, 0), state.add_pending(pod)
+    for step in range(3):
+        expected = chosen_among_all(state, PROFILES[0], entry)
+        assert chosen(cycle, state, PROFILES[0], entry) == expected
+        for i in range(2 * SCALAR_ROWS_MAX):
+            state.set_node(make_node(f"new-{step}-{i}", labels={"zone": "ab"[i % 2]}))
+
+
+def test_scores_that_a_subclass_replaces_are_not_taken_by_domain() -> None:
+    class Own(PodTopologySpread):
+        name = "Own"
+
+        def score_pod(self, pod: Any, shape: Any, state: Any, feasible: Any) -> Any:
+            return np.arange(len(feasible)) % 7
+
+    points: dict[Any, Any] = dict.fromkeys(ExtensionPoint, ())
+    points |= {ExtensionPoint.QUEUE_SORT: (PrioritySort(),), ExtensionPoint.SCORE: (Own(),)}
+    assert not Profile("default-scheduler", points, {"Own": 1}).domain_scoring
+    points[ExtensionPoint.SCORE] = (PodTopologySpread(),)
+    known = Profile("default-scheduler", points, {"PodTopologySpread": 1}).domain_scoring
+    assert {"PodTopologySpread"} == known

@@ -121,6 +121,9 @@ def _owner_errors(owners: Iterable[Object]) -> list[FieldError]:
 _MANAGER: Final = ("operation", "fieldsType", "manager", "subresource")
 
 
+_KEPT_MAX: Final = 512  # characters; what is longer is not kept
+
+
 @lru_cache(1024)
 def _is_fine_manager(
     operation: str | None, fields_type: str | None, manager: str | None, subresource: str | None
@@ -139,7 +142,8 @@ def _manager_errors(entries: Iterable[Object]) -> list[FieldError]:
     """Faults of entries about who manages what. The server itself makes none."""
     errors = []
     for i, entry in enumerate(entries):
-        if _is_fine_manager(*map(entry.get, _MANAGER)):
+        values = [entry.get(name) for name in _MANAGER]
+        if sum(map(len, filter(None, values))) <= _KEPT_MAX and _is_fine_manager(*values):
             continue
         at = "metadata.managedFields"
         if entry.get("operation") not in ("Apply", "Update"):

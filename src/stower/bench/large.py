@@ -77,6 +77,7 @@ def preemption_ms(engine: Engine, now_ns: int) -> float:
     nominated = [w.nominated_node_name for w in writes if isinstance(w, PatchPodStatus)]
     if not any(nominated):
         raise InvariantError("nobody was evicted")
+    engine.step(Observed(WatchType.DELETED, pod), now_ns)
     return took * 1000
 
 

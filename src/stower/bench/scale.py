@@ -135,9 +135,9 @@ def measure_size(nodes: int, pods: int) -> Size:
         engine.step(Observed(WatchType.MODIFIED, pod), 2 * SECOND_NS)
     events_s = time.perf_counter() - began
     rss_mib = round(_rss_kib() / 1024)
-    shapes_per_s = large.shapes_per_s(engine, 3 * SECOND_NS)
-    heartbeats_percent = large.heartbeats_percent(engine, nodes, 4 * SECOND_NS)
-    preemption_ms = large.preemption_ms(engine, 5 * SECOND_NS)
+    preemption_ms = large.preemption_ms(engine, 3 * SECOND_NS)
+    shapes_per_s = large.shapes_per_s(engine, 4 * SECOND_NS)
+    heartbeats_percent = large.heartbeats_percent(engine, nodes, 5 * SECOND_NS)
     del engine, known, placed, coming, changed
     return Size(
         nodes, pods, round(list_s, 2), len(times) / sum(times),

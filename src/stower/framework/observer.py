@@ -49,7 +49,9 @@ class Observers(Observer):
         self._observer_failed = observer_failed
         self._overriding = {
             name: tuple(
-                o for o in observers if getattr(type(o), name) is not getattr(Observer, name)
+                o
+                for o in observers
+                if name in vars(o) or getattr(type(o), name) is not getattr(Observer, name)
             )
             for name in vars(Observer)
             if name.startswith("on_")

@@ -31,6 +31,17 @@ class ShapePlugins:
         self.reserve = tuple(p for p in profile.reserve_plugins if p.is_relevant(shape))
 
 
+def _scores_domains(plugin: Plugin) -> bool:
+    """Returns whether `domain_scores` was written for this `score_pod`: a class that overrides
+    scores of another one may know nothing of them."""
+
+    def definer(method: str) -> type:
+        return next(one for one in type(plugin).__mro__ if method in vars(one))
+
+    own = definer("domain_scores")
+    return own is not Plugin and issubclass(own, definer("score_pod"))
+
+
 class Profile:
     """Plugins per extension point, in the order in which they run."""
 
@@ -70,6 +81,8 @@ class Profile:
         self.usage_filters = tuple(p for p in self.filters if p.scope is Scope.USAGE)
         self.pod_filters = tuple(p for p in self.filters if p.scope is Scope.PODS)
         self.pod_scores = tuple((p, w) for p, w in self.scores if p.scope is Scope.PODS)
+        # Whose `domain_scores` are those of `score_pod`.
+        self.domain_scoring = frozenset(p.name for p, _ in self.pod_scores if _scores_domains(p))
         own = [(p, w) for p, w in self.scores if p.scope is not Scope.PODS]
         plain = [(p, w) for p, w in own if p.normalize is Normalize.NONE]
         self.node_scores = tuple((p, w) for p, w in plain if p.scope is Scope.NODE)

@@ -25,6 +25,7 @@ POINTS: Final[Mapping[str, str]] = {
     "post_filter": "PostFilter",
     "score": "Score",
     "score_pod": "Score",
+    "domain_scores": "Score",
     "reserve": "Reserve",
     "post_bind": "PostBind",
 }

@@ -12,6 +12,10 @@ IN_FLIGHT_MIN: Final = 4
 # nearly as fast as few were: a server that is busy gains nothing by more.
 IN_FLIGHT_FIRST: Final = 16
 GROWTH_FACTOR: Final = 1.5
+# What is answered slowly may have other reasons than load: the window grows all the same, slowly.
+SLOW_GROWTH: Final = 1 / 8
+# Responses before the smallest latency is taken: the first may be refusals, or wait for handshakes.
+WARM_RESPONSES: Final = 20
 # A busy server with slow disks is slow without being overloaded: below this size, latency alone
 # does not shrink the window, as fewer requests in flight would only make smaller commits.
 IN_FLIGHT_SLOW_MIN: Final = 32
@@ -35,6 +39,7 @@ class Window:
         self._latency_s = 0.0
         self._min_latency_s = 0.0
         self._shrunk_at_s = float("-inf")
+        self._responses = 0  # up to WARM_RESPONSES
 
     @property
     def size(self) -> int:
@@ -50,11 +55,16 @@ class Window:
             self._latency_s = self._min_latency_s = latency_s
         self._latency_s += SMOOTHING * (latency_s - self._latency_s)
         self._min_latency_s = min(self._min_latency_s * (1 + DRIFT), self._latency_s)
+        if self._responses < WARM_RESPONSES:
+            self._responses += 1
+            self._min_latency_s = self._latency_s
         slow_s = max(SLOW_SECONDS, SLOW_FACTOR * self._min_latency_s)
         if self._latency_s > slow_s:
             self._shrink(0.8, min(IN_FLIGHT_SLOW_MIN, self.max_size), now_s)
-        elif self._size < self._free_size or self._latency_s <= GROWTH_FACTOR * self._min_latency_s:
-            self._size = min(self._size + 1 / self._size, float(self.max_size))
+        else:
+            is_quick = self._latency_s <= GROWTH_FACTOR * self._min_latency_s
+            step = 1.0 if is_quick or self._size < self._free_size else SLOW_GROWTH
+            self._size = min(self._size + step / self._size, float(self.max_size))
 
     def _shrink(self, factor: float, min_size: int, now_s: float) -> None:
         """Shrinks the window once per round trip, as responses to earlier requests are no news."""

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from stower.model.errors import InvalidObject
 from stower.model.kinds.pod import (
     ClaimedResources,
@@ -107,17 +109,27 @@ def amount_text(name: str, amount: int) -> str:
 
 def node_room(allocatable: ResourceList | None) -> Amounts:
     """What a node has to give, `pods` included, 0 to ROOM_MAX. Raises InvalidObject."""
-    return _node_room(tuple(allocatable.items())).copy() if allocatable else {}
+    if not allocatable:
+        return {}
+    text = _encode(allocatable)
+    return (_known_room(text) if len(text) <= KEPT_BYTES_MAX else _node_room(text)).copy()
 
 
-@lru_cache(1024)  # a cluster has nodes of few kinds
-def _node_room(allocatable: tuple[tuple[str, str], ...]) -> Amounts:
-    quantities = parse_list(dict(allocatable), "status.allocatable")
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder().decode
+KEPT_BYTES_MAX: Final = 2_048  # of an allocatable; what is longer is read each time
+
+
+def _node_room(text: bytes) -> Amounts:
+    quantities = parse_list(_decode(text), "status.allocatable")
     return {
         name: min(_amount(name, quantity), ROOM_MAX)
         for name, quantity in quantities.items()
         if name == PODS or is_counted(name)
     }
+
+
+_known_room = lru_cache(1024)(_node_room)  # a cluster has nodes of few kinds
 
 
 def _amount(name: str, quantity: Quantity) -> int:

@@ -59,6 +59,21 @@ def test_a_server_that_is_busy_gets_no_more() -> None:
     assert IN_FLIGHT_FIRST <= window.size <= 2 * IN_FLIGHT_FIRST
 
 
+def test_a_busy_server_gets_more_in_time_as_there_may_be_other_reasons() -> None:
+    window, now_s = Window(64), 0.0
+    for _ in range(20_000):
+        now_s += 0.001
+        window.observe_response(0.001 * window.size, now_s)
+    assert 64 == window.size
+
+
+def test_a_quick_refusal_at_the_start_is_no_measure() -> None:
+    window = Window(64)
+    window.observe_response(0.002, 0.0)
+    answers(window, 3_000, 0.06)
+    assert 64 == window.size
+
+
 def test_one_at_a_time_is_possible() -> None:
     window = Window(1)
     for turn in range(10):

@@ -59,7 +59,7 @@ class Evaluation:
         "_node_generational", "_normalized", "_profile", "_row_filters", "_row_scores", "_shape",
         "_state", "_static_cells", "_static_ok", "_static_score", "_static_score_cells",
         "_usage_cursor", "_usage_generation", "_usage_generational", "base", "best", "plugins",
-        "refused",
+        "refused", "skipped_cells",
     )  # fmt: skip
 
     def __init__(self, profile: Profile, state: ClusterState, shape: Shape) -> None:
@@ -71,6 +71,8 @@ class Evaluation:
         # What a plugin of scope NODE answers for other rows changes with some node alone.
         self._node_generational = [p for p in generational if p.scope is Scope.NODE]
         self._usage_generational = [p for p in generational if p.scope is not Scope.NODE]
+        # Choices among all rows before cells are tried again, as they did not serve the last one.
+        self.skipped_cells = 0
         # PreFilter refused the whole pod: no row is evaluated.
         self.refused = False
         self._node_cursor = self._usage_cursor = 0
@@ -80,6 +82,9 @@ class Evaluation:
     def refresh(self) -> None:
         """Brings `best` up to date with the state."""
         state = self._state
+        maxima = self._cell_maxima
+        if maxima is not None and not maxima.layout.is_valid(state):
+            self._cell_maxima = None  # before rows change that its layout does not know
         if self._layout != state.layout_generation or (
             self._usage_generational
             and self._usage_generation != self._generation(self._usage_generational)

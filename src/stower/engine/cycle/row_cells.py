@@ -25,8 +25,10 @@ ROWS_MIN: Final = 8_192
 # Rows of a cell, where there are enough: reading one again costs as much as looking at all cells of
 # 100,000 rows.
 CELL_ROWS: Final = 256
-# Keys with more domains per row have no cells: nearly each row would be one.
-ROWS_PER_DOMAIN_MIN: Final = 8
+# Keys with fewer rows per domain have no cells: there would be too many to look at.
+ROWS_PER_DOMAIN_MIN: Final = 64
+# More cells of one block that tie are read at once.
+TIED_CELLS_MAX: Final = 8
 
 
 class Layout:
@@ -38,20 +40,20 @@ class Layout:
     one block lie side by side, one for each value code: cell = block * code_count + code."""
 
     __slots__ = (
-        "_column", "_generations", "block_count", "cell_of", "cells_of_rows", "code_count",
+        "_column", "_generations", "_key", "block_count", "cell_of", "cells_of_rows", "code_count",
         "filled", "hashes", "order", "starts",
     )  # fmt: skip
 
     def __init__(self, state: ClusterState, key: str) -> None:
         column = state.labels.columns.get(key) if key else None
-        self._column = column
+        self._key, self._column = key, column
         self._generations = _generations(state, column)
         self.hashes = state.tie_breaker.hashes
         by_hash = state.tie_breaker.ordered_rows()
         count = len(by_hash)
         codes = self.code_count = column.code_count if column is not None else 1
-        domains = len(column.code_of) if column is not None else 1
-        blocks = self.block_count = max(1, count // (CELL_ROWS * max(1, domains)))
+        # Code 0 is that of nodes without the key, which are few.
+        blocks = self.block_count = max(1, count // (CELL_ROWS * max(1, codes - 1)))
         cells = np.arange(count) * blocks // max(1, count)
         if column is not None:
             cells = cells * codes + column.codes[by_hash]
@@ -65,10 +67,17 @@ class Layout:
         self.cell_of[by_hash] = cells
         self.cells_of_rows = cells_of(self.cell_of)
 
-    def is_valid(self, state: ClusterState, key: str) -> bool:
+    def is_valid(self, state: ClusterState) -> bool:
         """Returns whether rows still have the names and values that the cells were made from."""
+        key = self._key
         column = state.labels.columns.get(key) if key else None
         return column is self._column and self._generations == _generations(state, column)
+
+    def release(self) -> None:
+        """Lets go of the arrays, as maxima of shapes that are not in use may hold the layout."""
+        self._generations = (-1, -1, -1)
+        self.order = self.cell_of = self.filled = np.zeros(0, np.int64)
+        self.starts, self.cells_of_rows = [], cells_of(self.cell_of)
 
     def rows_of(self, cell: int) -> Ints:
         """Returns the rows of a cell, in the order of ties."""
@@ -93,14 +102,17 @@ class Layouts:
         """Returns the layout of a key; None where its domains have too few rows."""
         state = self._state
         layout = self._layouts.get(key)
-        if layout is None or not layout.is_valid(state, key):
-            column = state.labels.columns.get(key) if key else None
-            if column is not None and column.code_count * ROWS_PER_DOMAIN_MIN > state.row_limit:
-                self._layouts.pop(key, None)
-                return None
-            if column is None and key:
-                return None  # a pod can name any key: nothing is kept for it
-            layout = self._layouts[key] = Layout(state, key)
+        if layout is not None:
+            if layout.is_valid(state):
+                return layout
+            layout.release()
+            del self._layouts[key]
+        column = state.labels.columns.get(key) if key else None
+        if column is None and key:
+            return None  # a pod can name any key: nothing is kept for it
+        if column is not None and column.code_count * ROWS_PER_DOMAIN_MIN > state.row_limit:
+            return None
+        layout = self._layouts[key] = Layout(state, key)
         return layout
 
 
@@ -212,11 +224,19 @@ class CellMaxima:
             last += 1
         if first:
             number -= sums.item(first - 1)
-        found = []
-        for cell in tied[first:last].tolist():
-            rows = layout.rows_of(cell)
-            found.append(rows[self._scores[rows] == self._highest_cells[cell]])
-        if len(found) == 1:
-            return found[0].item(number)  # type: ignore[no-any-return]
-        candidates = np.concatenate(found)
+        if last - first > TIED_CELLS_MAX:
+            start, stop = layout.starts[block], layout.starts[block + layout.code_count]
+            rows = layout.order[start:stop]
+            cells = layout.cell_of[rows]
+            # Cells that do not tie have no row that would make them tie.
+            is_best = (self._scores[rows] == self._highest[cells]) & (totals[cells] == highest)
+            candidates = rows[is_best]
+        else:
+            found = []
+            for cell in tied[first:last].tolist():
+                rows = layout.rows_of(cell)
+                found.append(rows[self._scores[rows] == self._highest_cells[cell]])
+            if len(found) == 1:
+                return found[0].item(number)  # type: ignore[no-any-return]
+            candidates = np.concatenate(found)
         return int(candidates[layout.hashes[candidates].argpartition(number)[number]])

@@ -29,6 +29,9 @@ from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.state.ties import pod_hash
 
+# Asking plugins for scores by domain costs as much as all scores: where that was in vain for a
+# shape, so many of its pods are placed without.
+CELLS_SKIPPED: Final = 50
 # Nodes whose scores a Decision record keeps.
 BEST_NODES: Final = 4
 
@@ -76,7 +79,7 @@ class SchedulingCycle:
             return -1
         nominates = state.nominated_pods or entry.pod.status.nominated_node_name
         if not nominates and len(own) >= ROWS_MIN:
-            row = self._pick_by_cells(entry, evaluation, answers)
+            row = self._pick_by_cells(profile, entry, evaluation, answers)
             if row is not None:
                 return row
         best, has_scored = self._apply(entry, evaluation, own, answers)
@@ -210,12 +213,18 @@ class SchedulingCycle:
         return refusals, scoring
 
     def _pick_by_cells(
-        self, entry: PodEntry, evaluation: Evaluation, answers: _Answers
+        self, profile: Profile, entry: PodEntry, evaluation: Evaluation, answers: _Answers
     ) -> int | None:
         """Returns the best row, -1 where none is feasible; None where all rows have to be looked
         at: scores are more than points for domains of one key, or somebody asks for all scores."""
         refusals, scoring = answers
         if refusals or evaluation.plugins.negotiating:
+            return None
+        if evaluation.skipped_cells:
+            evaluation.skipped_cells -= 1
+            return None
+        evaluation.skipped_cells = CELLS_SKIPPED  # unless they serve
+        if any(plugin.name not in profile.domain_scoring for plugin, _ in scoring):
             return None
         key = ""
         scores: list[tuple[DomainScores, int]] = []
@@ -237,6 +246,7 @@ class SchedulingCycle:
             for found, weight in scores:
                 points += found.points(feasible_codes) * weight
         self._last_by_cells = cell_maxima, points
+        evaluation.skipped_cells = 0
         return cell_maxima.pick(points, pod_hash(self._seed, entry.uid))
 
     def _apply(

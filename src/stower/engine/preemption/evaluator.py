@@ -33,7 +33,7 @@ from stower.framework.profile import Profile
 from stower.framework.reasons import Rejection, RejectionCount, count_reasons
 from stower.groups.units import Unit, group_of, members_of, unit_of, whole_rows
 from stower.model.kinds import Pod
-from stower.state.arrays import Bools, Ints, distinct
+from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.groups import GroupKey
 from stower.state.pod_entry import PodEntry
@@ -467,11 +467,12 @@ class Search:
         for row in whole_rows(state.groups):
             alone[row] |= wanted[row]
         slots = table.sorted_slots()
-        slots = slots[
-            (table.priorities[slots] < self.pod.priority) & (wanted & ~alone)[table.rows[slots]]
-        ]
+        here = table.rows[slots]
+        if self.pod.priority <= table.priorities.max() or not wanted.all() or alone.any():
+            some = (table.priorities[slots] < self.pod.priority) & (wanted & ~alone)[here]
+            slots, here = slots[some], here[some]
         if len(slots):
-            _ManyRows(self, capacity_constraints, slots).write_candidates(columns)
+            _ManyRows(self, capacity_constraints, slots, here).write_candidates(columns)
         if alone.any():
             for row in np.flatnonzero(alone & self._lower_priority_rows()).tolist():
                 columns.set(row, self.victims_by_capacity(row, capacity_constraints))
@@ -526,25 +527,27 @@ class _ManyRows:
     """Reprieves pods on many rows at once, one pod of each row after another."""
 
     def __init__(
-        self, search: Search, capacity_constraints: tuple[CapacityConstraint, ...], slots: Ints
+        self, search: Search, constraints: tuple[CapacityConstraint, ...], slots: Ints, rows: Ints
     ) -> None:
-        """`slots`: of the pod table, in its order."""
+        """`slots`: of the pod table, in its order; `rows`: those of these slots."""
         table = search.state.pod_table
         serials = table.shapes[slots]
-        kinds = distinct(serials)
-        is_one = len(kinds) == 1
-        kind = np.zeros(len(slots), np.intp) if is_one else np.searchsorted(kinds, serials)
+        # Serials are small numbers: a table of them is ten times as fast as a sort.
+        is_there = np.zeros(int(serials.max()) + 1, np.bool_)
+        is_there[serials] = True
+        kinds = is_there.nonzero()[0]
+        kind = (is_there.cumsum() - 1)[serials]
         one = np.zeros(len(kinds), np.intp)
         one[kind] = slots  # of each kind, any
         entries = [table.entries[s] for s in one.tolist()]
         shapes = [entry.shape for entry in entries if entry is not None]
         self._held = [
             np.array([constraint.usage(s) for s in shapes], np.int64)[kind]
-            for constraint in capacity_constraints
+            for constraint in constraints
         ]
         self._slots = slots
-        self._rows = table.rows[slots]
-        self._constraints = capacity_constraints
+        self._rows = rows
+        self._constraints = constraints
         self._all_rows = search.state.all_rows
         self._table = table
 
