@@ -119,8 +119,6 @@ def _owner_errors(owners: Iterable[Object]) -> list[FieldError]:
 
 
 _MANAGER: Final = ("operation", "fieldsType", "manager", "subresource")
-
-
 _KEPT_MAX: Final = 512  # characters; what is longer is not kept
 
 

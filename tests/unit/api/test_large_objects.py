@@ -1,5 +1,7 @@
 """A namespace keeps a bounded number of bytes in large objects; others are not concerned."""
 
+import tracemalloc
+
 import pytest
 
 from stower.api import store
@@ -114,3 +116,17 @@ def test_an_object_of_the_largest_size_can_go() -> None:
         kept.put(things, "a/b", {**item, "more": "x"}, allowance=0)
     deleted = {"uid": "u", "deletionTimestamp": "2026-11-27T09:00:00Z"}
     assert kept.put(things, "a/b", {**item, "metadata": deleted}).revision == kept.revision
+
+
+def test_nothing_is_kept_of_what_was_refused() -> None:
+    cluster = RoleCluster()
+    assert 201 == create(cluster, "m", 10)[0]
+    tracemalloc.start()
+    try:
+        for i in range(20):
+            entry = {"manager": f"{i}{'x' * SIZE}", "operation": "Update", "apiVersion": "v1"}
+            changed = {"metadata": {"name": "m", "managedFields": [entry]}}
+            assert 422 == cluster.ask("PUT", f"{MAPS}/m", changed)[0]
+        assert tracemalloc.get_traced_memory()[0] < 5 * SIZE
+    finally:
+        tracemalloc.stop()
