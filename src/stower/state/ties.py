@@ -69,8 +69,12 @@ class TieBreaker:
             return int(tied.argmax())
         number = pod * count >> HASH_BITS
         if count <= GATHERED_MAX:
-            return self.pick_among(tied.nonzero()[0], pod)
-        rows = self.ordered_rows()
+            rows = tied.nonzero()[0]
+            return int(rows[self.hashes[rows].argpartition(number)[number]])
+        order = self._order
+        if order is None:
+            order = self._sort()
+        rows = order[: self._count]
         return int(rows[tied[rows].nonzero()[0][number]])
 
     def pick_among(self, rows: Ints, pod: int) -> int:

@@ -53,7 +53,6 @@ class SchedulingCycle:
         )
         self._evaluations = EvaluationCache(state)
         self._layouts = Layouts(state)
-        self._within: tuple[Bools, Ints] | None = None  # allowed rows, and which these are
         self._verdicts = VerdictCache(state)
         self._evaluator = Evaluator(state, self._seed)
         self._nominated_room = NominatedRoom(state)
@@ -70,19 +69,22 @@ class SchedulingCycle:
         state = self._state
         state.refresh_images()
         evaluation = self._evaluations.get(profile, entry.shape)
-        own = evaluation.best[: state.row_limit]
+        count = state.row_limit
+        best = evaluation.best[:count]
         self._last = self._last_by_cells = None
-        if not len(own):
+        if not count:
             return -1
         answers = self._answers(entry, evaluation)
         if answers is None:
             return -1
         nominates = state.nominated_pods or entry.pod.status.nominated_node_name
-        if not nominates and len(own) >= ROWS_MIN:
+        if not nominates and count >= ROWS_MIN:
             row = self._pick_by_cells(profile, entry, evaluation, answers)
             if row is not None:
                 return row
-        best, has_scored = self._apply(entry, evaluation, own, answers)
+        has_scored = False
+        if answers[0] or answers[1]:
+            best, has_scored = self._apply(entry, evaluation, best, answers)
         if nominates:
             relative = evaluation.is_normalized or has_scored
             return self._choose_with_nominated(profile, entry, best, relative)
@@ -96,16 +98,13 @@ class SchedulingCycle:
             return self._choose_with_nominated(profile, entry, best, False)
         return self._pick(best, entry)
 
-    def choose_within(self, profile: Profile, entry: PodEntry, allowed: Bools) -> int:
-        """Returns the best of the allowed rows (bool[row_limit]), -1 where none is feasible. Pods
-        that share the array `allowed` share the search for its rows."""
+    def choose_within(self, profile: Profile, entry: PodEntry, rows: Ints) -> int:
+        """Returns the best of these rows, -1 where none of them is feasible."""
         if self._state.nominated_pods or entry.pod.status.nominated_node_name:
-            points = np.zeros(self._state.row_limit, np.int64)
-            return self.choose_among(profile, entry, allowed, points)
+            allowed = np.zeros(self._state.row_limit, np.bool_)
+            allowed[rows] = True
+            return self.choose_among(profile, entry, allowed, np.zeros(len(allowed), np.int64))
         best = self.scores_of(profile, entry)
-        if self._within is None or self._within[0] is not allowed:
-            self._within = allowed, allowed.nonzero()[0]
-        rows = self._within[1]
         self._last = self._last_by_cells = None
         if not len(rows):
             return -1

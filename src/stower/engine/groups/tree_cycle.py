@@ -212,7 +212,7 @@ class TreeCycle:
                 if allowed is None:
                     row = self._cycle.choose(profile, queued.entry)
                 else:
-                    row = self._cycle.choose_within(profile, queued.entry, allowed)
+                    row = self._cycle.choose_within(profile, queued.entry, allowed.nonzero()[0])
                 if row < 0:
                     return None
                 assume_reserved(self._state, profile, queued.entry, row)
@@ -548,12 +548,15 @@ class _Attempt:
 
     def _place_by_score(self, pods: list[tuple[QueuedPod, Bools]]) -> Plan | None:
         plan: Plan = []
+        last: Bools | None = None  # pods of a kind share one array
         with self._state.trial():
             for queued, allowed in pods:
+                if allowed is not last:
+                    last, rows = allowed, allowed.nonzero()[0]
                 if allowed is self._everywhere:
                     row = self._cycle.choose(self._profile, queued.entry)
                 else:
-                    row = self._cycle.choose_within(self._profile, queued.entry, allowed)
+                    row = self._cycle.choose_within(self._profile, queued.entry, rows)
                 if row < 0:
                     return None
                 assume_reserved(self._state, self._profile, queued.entry, row)
