@@ -25,8 +25,9 @@ ROWS_MIN: Final = 8_192
 # Rows of a cell, where there are enough: reading one again costs as much as looking at all cells of
 # 100,000 rows.
 CELL_ROWS: Final = 256
-# Keys with fewer rows per domain have no cells: there would be too many to look at.
-ROWS_PER_DOMAIN_MIN: Final = 64
+# Keys with fewer rows per domain have no cells: domains tie by the hundred, and a choice would look
+# at all of them.
+ROWS_PER_DOMAIN_MIN: Final = CELL_ROWS
 # More cells of one block that tie are read at once.
 TIED_CELLS_MAX: Final = 8
 
