@@ -18,6 +18,8 @@ Rows = slice | NDArray[np.intp]
 
 Cell = TypeVar("Cell", bound=np.generic)
 
+# A table of numbers may be so many times as long as there are values.
+SPAN_FACTOR: Final = 4
 # First capacity of the arrays; doubled when full. Small, as most tests have a few nodes.
 CAPACITY_FIRST: Final = 64
 
@@ -184,6 +186,22 @@ def distinct(values: Ints) -> Ints:
     keep = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=keep[1:])
     return ordered[keep]
+
+
+def ranked(values: Ints) -> tuple[Ints, Ints]:
+    """Returns the distinct values, sorted, and the place of each value among them."""
+    if not len(values):
+        return values, values
+    lowest = values.min()
+    span = int(values.max() - lowest) + 1
+    if span > SPAN_FACTOR * len(values):
+        found = distinct(values)
+        return found, found.searchsorted(values)
+    # By a table of all numbers in between: ten times as fast as a sort.
+    offsets = values - lowest
+    is_there = np.zeros(span, np.bool_)
+    is_there[offsets] = True
+    return is_there.nonzero()[0] + lowest, (is_there.cumsum() - 1)[offsets]
 
 
 class DirtyLog:

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from stower.model.times import parse_time
-from stower.state.arrays import CAPACITY_FIRST, DirtyLog, Ints, cells_of, distinct, grow_array
+from stower.state.arrays import CAPACITY_FIRST, DirtyLog, Ints, cells_of, grow_array, ranked
 
 if TYPE_CHECKING:
     from stower.model.kinds import Pod
@@ -129,10 +129,8 @@ class PodTable:
         some: slice | Ints = slice(len(slots)) if slots[-1] == len(slots) - 1 else slots
         rows, priorities = self.rows[some], self.priorities[some]
         starts, ties = self.starts[some], self.ties[some]
-        row_levels = rows
-        if priorities.min() != priorities.max():
-            levels = distinct(-priorities)
-            row_levels = rows * len(levels) + np.searchsorted(levels, -priorities)
+        levels, level = ranked(-priorities)
+        row_levels = rows * len(levels) + level
         # All keys packed into one number: a sort by several keys takes three times as long.
         first = starts.min()
         start_bits = int(starts.max() - first).bit_length()
