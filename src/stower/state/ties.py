@@ -79,7 +79,10 @@ class TieBreaker:
 
     def pick_among(self, rows: Ints, pod: int) -> int:
         """Returns the one of these rows (at least one) that `pick` does."""
-        number = pod * len(rows) >> HASH_BITS
+        return self.nth(rows, pod * len(rows) >> HASH_BITS)
+
+    def nth(self, rows: Ints, number: int) -> int:
+        """Returns the row of this number (from 0) in the order of the hashes of these rows."""
         return int(rows[self.hashes[rows].argpartition(number)[number]])
 
     def ordered_rows(self) -> Ints:

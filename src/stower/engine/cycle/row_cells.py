@@ -37,20 +37,20 @@ class Layout:
     names and their values of the key.
 
     order: int64[named rows], rows by cell, those of a cell by the hashes of their names; starts:
-    for each cell, and after the last, the place in `order` where it begins. The cells of
-    one block lie side by side, one for each value code: cell = block * code_count + code."""
+    for each cell, and after the last, the place in `order` where it begins. The cells of one block
+    lie side by side, one for each value code: cell = block * code_count + code."""
 
     __slots__ = (
         "_column", "_generations", "_key", "block_count", "cell_of", "cells_of_rows", "code_count",
-        "filled", "hashes", "order", "starts",
+        "filled", "order", "starts", "ties",
     )  # fmt: skip
 
     def __init__(self, state: ClusterState, key: str) -> None:
         column = state.labels.columns.get(key) if key else None
         self._key, self._column = key, column
         self._generations = _generations(state, column)
-        self.hashes = state.tie_breaker.hashes
-        by_hash = state.tie_breaker.ordered_rows()
+        self.ties = state.tie_breaker
+        by_hash = self.ties.ordered_rows()
         count = len(by_hash)
         codes = self.code_count = column.code_count if column is not None else 1
         # Code 0 is that of nodes without the key, which are few.
@@ -240,4 +240,4 @@ class CellMaxima:
             if len(found) == 1:
                 return found[0].item(number)  # type: ignore[no-any-return]
             candidates = np.concatenate(found)
-        return int(candidates[layout.hashes[candidates].argpartition(number)[number]])
+        return layout.ties.nth(candidates, number)
