@@ -12,6 +12,7 @@ from stower.model.quantity import Quantity, quantity_of
 Object = dict[str, Any]
 COUNTED: Final = ("cpu", "memory")
 BEST: Final = "BestEffort"
+_known: Final = ByteCache()
 
 
 @lru_cache(4096)
@@ -35,9 +36,6 @@ def qos_class(spec: Object) -> str:
         found = _qos_class(own, parts)
         _known.put(key, found)
     return found
-
-
-_known: Final = ByteCache()
 
 
 def _qos_class(own: Object | None, parts: list[Object]) -> str:

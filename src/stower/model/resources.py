@@ -28,6 +28,9 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
+KEPT_BYTES_MAX: Final = 2_048  # of an allocatable; what is longer is read each time
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder().decode
 
 # What a container that asks for nothing counts as when nodes are scored (never when filtered).
 # Source: scheduler util/pod_resources.go: "pretty arbitrary", similar to cluster add-ons.
@@ -113,11 +116,6 @@ def node_room(allocatable: ResourceList | None) -> Amounts:
         return {}
     text = _encode(allocatable)
     return (_known_room(text) if len(text) <= KEPT_BYTES_MAX else _node_room(text)).copy()
-
-
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder().decode
-KEPT_BYTES_MAX: Final = 2_048  # of an allocatable; what is longer is read each time
 
 
 def _node_room(text: bytes) -> Amounts:

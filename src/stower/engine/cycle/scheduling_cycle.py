@@ -48,9 +48,8 @@ class SchedulingCycle:
         self._seed = seed.to_bytes(8, "little", signed=True)
         self.keeps_details = False  # whether decisions keep best nodes and examples of refusals
         self._last: Ints | None = None  # the scores that the last row was chosen by
-        self._last_by_cells: tuple[CellMaxima, Ints | None] | None = (
-            None  # or what it was chosen by
-        )
+        # Cells with the points of their domains, where the last row was chosen by these.
+        self._last_by_cells: tuple[CellMaxima, Ints | None] | None = None
         self._evaluations = EvaluationCache(state)
         self._layouts = Layouts(state)
         self._verdicts = VerdictCache(state)
@@ -83,7 +82,7 @@ class SchedulingCycle:
             if row is not None:
                 return row
         has_scored = False
-        if answers[0] or answers[1]:
+        if any(answers):
             best, has_scored = self._apply(entry, evaluation, best, answers)
         if nominates:
             relative = evaluation.is_normalized or has_scored
@@ -123,7 +122,7 @@ class SchedulingCycle:
         answers = self._answers(entry, evaluation)
         if answers is None:
             return np.full(len(own), INFEASIBLE)
-        return self._apply(entry, evaluation, own, answers)[0]
+        return self._apply(entry, evaluation, own, answers)[0] if any(answers) else own
 
     def best_nodes(self) -> tuple[tuple[str, int], ...]:
         """Returns the best nodes of the last choice with their scores, if `keeps_details`. Valid
@@ -215,7 +214,8 @@ class SchedulingCycle:
         self, profile: Profile, entry: PodEntry, evaluation: Evaluation, answers: _Answers
     ) -> int | None:
         """Returns the best row, -1 where none is feasible; None where all rows have to be looked
-        at: scores are more than points for domains of one key, or somebody asks for all scores."""
+        at: plugins refuse some of them, scores are more than points for domains of one key, or
+        drivers will ask for all scores."""
         refusals, scoring = answers
         if refusals or evaluation.plugins.negotiating:
             return None
@@ -251,11 +251,9 @@ class SchedulingCycle:
     def _apply(
         self, entry: PodEntry, evaluation: Evaluation, best: Ints, answers: _Answers
     ) -> tuple[Ints, bool]:
-        """Returns `best` with these answers, and whether plugins scored: then scores may depend on
-        which rows are feasible."""
+        """Returns `best` with these answers, which are some, and whether plugins scored: then
+        scores may depend on which rows are feasible."""
         refusals, scoring = answers
-        if not refusals and not scoring:
-            return best, False
         feasible, total = best >= 0, best
         for codes in refusals:
             feasible &= codes == 0
