@@ -16,7 +16,7 @@ from stower.framework.profile import Profile
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from tests.property.strategies import NODE_NAMES, nodes, pods
-from tests.property.worlds import Model, apply, operations
+from tests.property.worlds import Model, apply, operations, questions
 
 
 def profile(fit: dict[str, Any] | None = None, balanced: list[str] | None = None) -> Profile:
@@ -93,15 +93,11 @@ def test_cached_cycle_equals_plain_cycle(
     steps: list[list[tuple[Any, ...]]], candidates: list[Any], profile: Profile
 ) -> None:
     """Whatever happens between two questions, the cache answers as if it had none."""
-    state, model = ClusterState(), Model()
-    cycle = SchedulingCycle(state, 0)
-    entries = [PodEntry(pod, state.shapes.intern(pod)) for pod in candidates]
-    for step in steps:
-        for operation in step:
-            apply(state, model, operation)
-        for entry in entries:
-            expected = plain_best(state, profile, entry)
-            assert gaps(expected) == gaps(cached_best(state, cycle, profile, entry))
+    cycle: SchedulingCycle | None = None
+    for state, entry in questions(steps, candidates):
+        cycle = cycle or SchedulingCycle(state, 0)
+        expected = plain_best(state, profile, entry)
+        assert gaps(expected) == gaps(cached_best(state, cycle, profile, entry))
 
 
 placements = st.tuples(st.integers(0, 79), pods("x"))

@@ -25,7 +25,7 @@ from stower.state.pod_entry import PodEntry
 from tests.builders import make_node, make_pod
 from tests.property.strategies import nodes, pods
 from tests.property.test_evaluation import PROFILES
-from tests.property.worlds import Model, apply, operations
+from tests.property.worlds import operations, questions
 
 SOFT = "ScheduleAnyway"
 
@@ -97,15 +97,11 @@ def test_cells_choose_as_all_rows_do(
     steps: list[list[tuple[Any, ...]]], candidates: list[Any], profile: Any
 ) -> None:
     """Whatever happens between two choices: nodes come, go and change their labels."""
-    state, model = ClusterState(), Model()
-    cycle = SchedulingCycle(state, 0)
-    entries = [PodEntry(pod, state.shapes.intern(pod)) for pod in candidates]
-    for step in steps:
-        for operation in step:
-            apply(state, model, operation)
-        for entry in entries:
-            expected = chosen_among_all(state, profile, entry)
-            assert chosen(cycle, state, profile, entry) == expected
+    cycle: SchedulingCycle | None = None
+    for state, entry in questions(steps, candidates):
+        cycle = cycle or SchedulingCycle(state, 0)
+        expected = chosen_among_all(state, profile, entry)
+        assert chosen(cycle, state, profile, entry) == expected
 
 
 @st.composite

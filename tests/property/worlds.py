@@ -1,5 +1,6 @@
 """A slow, obvious model of the state, and random histories that are put to both."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from stower.model.kinds.pod import ClaimedResources
 from stower.model.resources import Claimed
 from stower.model.selectors import LabelSelector, parse_selector
 from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from tests.property.strategies import NODE_NAMES, nodes, pods
 
 TALLIES: tuple[tuple[frozenset[str] | None, LabelSelector], ...] = (
@@ -46,6 +48,19 @@ class Model:
                 state.assume(entry, state._row_for(node_name))
                 state.assume_claimed_resources(entry, self.claimed.get(pod.metadata.uid, ()))
         return state
+
+
+def questions(
+    steps: list[list[tuple[Any, ...]]], candidates: list[Pod]
+) -> Iterator[tuple[ClusterState, PodEntry]]:
+    """Yields, after each step of a history, the state (always the same) with each candidate."""
+    state, model = ClusterState(), Model()
+    entries = [PodEntry(pod, state.shapes.intern(pod)) for pod in candidates]
+    for step in steps:
+        for operation in step:
+            apply(state, model, operation)
+        for entry in entries:
+            yield state, entry
 
 
 def apply(state: ClusterState, model: Model, operation: tuple[Any, ...]) -> None:
