@@ -3,15 +3,13 @@
 Called by scale.py with an engine that has taken in the cluster, and with its last moment.
 """
 
-import json
 from time import perf_counter
 from typing import Any, Final
 
 import msgspec
 
 from stower.assembly import build_engine
-from stower.bench.server import pod_body
-from stower.bench.up import node_body
+from stower.bench.shown import shown_node, shown_pod
 from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, WatchType
 from stower.framework.writes import Bind, PatchPodStatus
@@ -29,19 +27,15 @@ BLOCK: Final = "example.com/block"
 SECOND_NS: Final = 1_000_000_000
 
 
-def _made(name: str, requests: dict[str, str], **spec: Any) -> Pod:
-    item: dict[str, Any] = json.loads(pod_body(name))
-    item["metadata"] |= {"uid": name, "namespace": "default", "resourceVersion": "1"}
-    item["spec"] |= {"schedulerName": "default-scheduler", **spec}
-    item["spec"]["containers"][0]["resources"] = {"requests": requests}
-    pod: Pod = decode(json.dumps(item).encode(), Pod)
+def _pod(name: str, requests: dict[str, str], **spec: Any) -> Pod:
+    pod: Pod = decode(shown_pod(name, requests, **spec), Pod)
     return pod
 
 
 def shapes_per_s(engine: Engine, now_ns: int) -> float:
     """Decisions a second where pods of SHAPES different shapes take turns."""
     pods = [
-        _made(f"shape-{n}-{i}", {"cpu": f"{10 + i % 20}m", "memory": f"{16 + i // 20}Mi"})
+        _pod(f"shape-{n}-{i}", {"cpu": f"{10 + i % 20}m", "memory": f"{16 + i // 20}Mi"})
         for n in range(ROUNDS)
         for i in range(SHAPES)
     ]
@@ -55,13 +49,11 @@ def shapes_per_s(engine: Engine, now_ns: int) -> float:
 
 def heartbeats_percent(engine: Engine, nodes: int, now_ns: int) -> float:
     """The share of a core that BEATS_PER_S heartbeats take, from the watch's bytes on."""
-    raw = []
-    for i in range(BEATS):
-        number = i * max(1, nodes // BEATS) % nodes
-        item = json.loads(node_body(number))
-        item["metadata"] |= {"uid": f"node-{number}", "resourceVersion": f"{10**9 + i}"}
-        item["status"]["conditions"][0]["lastHeartbeatTime"] = f"2026-01-01T00:{i % 60:02}:00Z"
-        raw.append(json.dumps(item).encode())
+    numbers = (i * max(1, nodes // BEATS) % nodes for i in range(BEATS))
+    raw = [
+        shown_node(number, 10**9 + i, f"2026-01-01T00:{i % 60:02}:00Z")
+        for i, number in enumerate(numbers)
+    ]
     began = perf_counter()
     for data in raw:
         engine.step(Observed(WatchType.MODIFIED, decode(data, Node)), now_ns)
@@ -70,7 +62,7 @@ def heartbeats_percent(engine: Engine, nodes: int, now_ns: int) -> float:
 
 def preemption_ms(engine: Engine, now_ns: int) -> float:
     """How long it takes to find whom to evict for one pod, which needs a node to itself."""
-    pod = _made("evicts", {"cpu": "15995m"}, priority=1_000, topologySpreadConstraints=None)
+    pod = _pod("evicts", {"cpu": "15995m"}, priority=1_000, topologySpreadConstraints=None)
     began = perf_counter()
     writes = engine.step(Observed(WatchType.ADDED, pod), now_ns)
     took = perf_counter() - began
@@ -83,12 +75,10 @@ def preemption_ms(engine: Engine, now_ns: int) -> float:
 
 def gang_s(nodes: int) -> float:
     """How long it takes to place a gang as a whole in one block of a cluster without pods."""
-    found = []
-    for i in range(nodes):
-        item = json.loads(node_body(i))
-        item["metadata"] |= {"uid": f"node-{i}", "resourceVersion": "1"}
-        item["metadata"]["labels"][BLOCK] = f"block-{i // BLOCK_NODES}"
-        found.append(decode(json.dumps(item).encode(), Node))
+    found = [
+        decode(shown_node(i, 1, labels={BLOCK: f"block-{i // BLOCK_NODES}"}), Node)
+        for i in range(nodes)
+    ]
     count = min(GANG, 8 * nodes)
     spec = {
         "schedulingPolicy": {"gang": {"minCount": count}},
@@ -97,7 +87,7 @@ def gang_s(nodes: int) -> float:
     meta = {"name": "gang", "namespace": "default", "uid": "gang"}
     group = msgspec.convert({"metadata": meta, "spec": spec}, PodGroup)
     member = {"schedulingGroup": {"podGroupName": "gang"}, "topologySpreadConstraints": None}
-    *pods, last = [_made(f"member-{i}", {"cpu": "1"}, **member) for i in range(count)]
+    *pods, last = [_pod(f"member-{i}", {"cpu": "1"}, **member) for i in range(count)]
     engine = build_engine(contains_errors=False)
     engine.step(Listed((*found, group, *pods)), 0)
     began = perf_counter()

@@ -5,19 +5,17 @@ nodes. Each size runs in a process of its own. Rates are for one core.
 """
 
 import gc
-import json
 import subprocess
 import sys
 import time
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from stower.assembly import build_engine
 from stower.bench import large
 from stower.bench.family import Family, run_once, tell
-from stower.bench.server import pod_body
-from stower.bench.up import node_body
+from stower.bench.shown import shown_node, shown_pod
 from stower.framework.events import Listed, Observed, WatchType
 from stower.framework.writes import Bind
 from stower.model.kinds import Node, Pod
@@ -77,23 +75,12 @@ def _rss_kib() -> float:
 
 
 def _pod(number: int, version: int, node: str = "") -> bytes:
-    item: dict[str, Any] = json.loads(pod_body(f"pod-{number}"))
-    item["metadata"] |= {
-        "uid": f"pod-{number}", "namespace": "default", "resourceVersion": str(version),
-        "creationTimestamp": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
-    item["spec"]["schedulerName"] = "default-scheduler"
     requests = {"cpu": "10m", "memory": "16Mi"}
-    item["spec"]["containers"][0]["resources"] = {"requests": requests}
-    if node:
-        item["spec"]["nodeName"] = node
-    return json.dumps(item).encode()
+    return shown_pod(f"pod-{number}", requests, version, nodeName=node)
 
 
 def _node(number: int) -> Node:
-    item = json.loads(node_body(number))
-    item["metadata"] |= {"uid": f"node-{number}", "resourceVersion": str(number + 1)}
-    node: Node = decode(json.dumps(item).encode(), Node)
+    node: Node = decode(shown_node(number, number + 1), Node)
     return node
 
 
