@@ -7,12 +7,13 @@ pkg/scheduler/metrics, Kubernetes 1.37.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     Metric,
     PlatformCollector,
     ProcessCollector,
@@ -25,7 +26,6 @@ from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import Event, WriteFailed, WriteOk
 from stower.framework.observer import Observer
 from stower.framework.writes import ApiWrite, call_name
-from stower.metrics.histograms import Histograms, Row
 
 RESULTS: Final = {
     Outcome.PLACED: "scheduled",
@@ -38,6 +38,14 @@ ATTEMPTS_MAX: Final = 15  # a label for each number, as upstream
 def _exponential_buckets(first: float, count: int, factor: float = 2) -> tuple[float, ...]:
     """Bounds of buckets as Prometheus' ExponentialBuckets has them."""
     return tuple(first * factor**i for i in range(count))
+
+
+class Row(NamedTuple):
+    """One metric. `buckets`: of a histogram."""
+
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
 
 
 HISTOGRAMS: Final = {
@@ -146,8 +154,10 @@ class Metrics(Observer):
         registry.register(self._companions)
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        self._observe = (histograms := Histograms(HISTOGRAMS)).observe
-        registry.register(histograms)
+        self._histograms = {
+            name: Histogram(name, row.help, row.labels, buckets=row.buckets, registry=registry)
+            for name, row in HISTOGRAMS.items()
+        }
         self._counters = {
             name: Counter(name, row.help, row.labels, registry=registry)
             for name, row in COUNTERS.items()
@@ -157,7 +167,9 @@ class Metrics(Observer):
             for name, row in GAUGES.items()
         }
         self._counted: dict[tuple[str, tuple[str, ...]], float] = {}
-        self._children: dict[tuple[str, tuple[str, ...]], Counter] = {}  # found in less time
+        # By name and labels: looking a child up in its metric takes more than counting.
+        self._histogram_children: dict[tuple[str, tuple[str, ...]], Histogram] = {}
+        self._counter_children: dict[tuple[str, tuple[str, ...]], Counter] = {}
 
     # What it is told
 
@@ -213,11 +225,20 @@ class Metrics(Observer):
         for plugin, point, ns in timings:
             self._observe(name, ns / 1e9, plugin, point, "Success")
 
+    def _observe(self, name: str, value: float, *labels: str) -> None:
+        child = self._histogram_children.get((name, labels))
+        if child is None:
+            found = self._histograms[name]
+            child = found.labels(*labels) if labels else found
+            self._histogram_children[name, labels] = child
+        child.observe(value)
+
     def _count(self, name: str, *labels: str, by: float = 1) -> None:
-        child = self._children.get((name, labels))
+        child = self._counter_children.get((name, labels))
         if child is None:
             found = self._counters[name]
-            child = self._children[name, labels] = found.labels(*labels) if labels else found
+            child = found.labels(*labels) if labels else found
+            self._counter_children[name, labels] = child
         child.inc(by)
 
     # What it tells
