@@ -26,6 +26,8 @@ DIRECTIVE: Final = "$patch"
 DELETE_PRIMITIVE: Final = "$deleteFromPrimitiveList/"
 ORDER: Final = "$setElementOrder/"
 RETAIN_KEYS: Final = "$retainKeys"
+_MAPS: Final = {dict}  # types of the items of a list
+_STRINGS: Final = {str}
 
 
 class PatchError(Exception):
@@ -369,10 +371,6 @@ def _unique(values: list[Value]) -> list[Value]:
 def _token(value: Value) -> str | bytes:
     """What is equal for equal values alone, and can be a key."""
     return value if isinstance(value, str) else _encode_sorted(value)
-
-
-_MAPS: Final = {dict}
-_STRINGS: Final = {str}
 
 
 def _check_types(old: list[Value], change: list[Value]) -> None:

@@ -76,7 +76,7 @@ class Layout:
 
     def release(self) -> None:
         """Lets go of the arrays, as maxima of shapes that are not in use may hold the layout."""
-        self._generations = (-1, -1, -1)
+        self._column, self._generations = None, (-1, -1, -1)
         self.order = self.cell_of = self.filled = np.zeros(0, np.int64)
         self.starts, self.cells_of_rows = [], cells_of(self.cell_of)
 
